@@ -9,8 +9,7 @@ use super::{
 use crate::data::{Dataset, imagenet_labels};
 use crate::run_dir::RunDir;
 use flatclip::classify::{
-    Capabilities, Certainty, FeaturePreparation, PIXEL_VERSION, Preparation, Prepared, PreparedFeatures, Rounds,
-    TextCache,
+    Capabilities, Certainty, ClipEncoder, FeaturePreparation, PIXEL_VERSION, Preparation, Prepared, Rounds, TextCache,
 };
 use flatclip::digest::matrix_hash;
 use flatclip::image::views::ViewPolicy;
@@ -222,7 +221,7 @@ impl<'a> Runner<'a> {
             certainty: request.certainty,
             stream_length: Some(plan.order.len()),
         };
-        let PreparedFeatures { adapter, needs, task, rounds } = preparation.prepare()?;
+        let Prepared { adapter, needs, task, rounds } = preparation.prepare()?;
         if most == 1 && needs.default_views > 1 {
             let what = format!("{} answers from the image alone", request.method.name);
             self.progress.warn(&format!("`{}` has one view of each sample: {what}", features.name()));
@@ -234,8 +233,8 @@ impl<'a> Runner<'a> {
 
     fn with_model(&self, model: &Model, dataset: &Dataset, request: &RunRequest, plan: &Plan) -> Result<Ready> {
         let prompt = fitted(&self.prompt.prompt, dataset)?;
-        let prepared = self.prepare(model, dataset, request, &prompt, plan)?;
-        let Prepared { adapter, needs, task, encoder, rounds } = prepared;
+        let (prepared, encoder) = self.prepare(model, dataset, request, &prompt, plan)?;
+        let Prepared { adapter, needs, task, rounds } = prepared;
         let arithmetic = format!("{} {}", model.clip().precision(), isa::current().name());
         let key = feature_key(&encoder, dataset, &arithmetic);
         let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose().unwrap_or_else(|error| {
@@ -252,7 +251,7 @@ impl<'a> Runner<'a> {
         request: &RunRequest,
         prompt: &Arc<Prompt>,
         plan: &Plan,
-    ) -> Result<Prepared> {
+    ) -> Result<(Prepared, ClipEncoder)> {
         let preparation = Preparation {
             spec: request.method,
             options: &request.options,

@@ -1,11 +1,7 @@
-//! Many images: batches for the image tower.
+//! Many files: batches for the image tower, loaded ahead.
 
-use super::ViewFeatures;
-use super::answer::Answer;
-use super::classifier::Classifier;
-use super::together::NamedPixels;
 use crate::Result;
-use crate::image::{Image, decoding_bytes};
+use crate::image::decoding_bytes;
 use rayon::prelude::*;
 use std::io::Read as _;
 use std::path::Path;
@@ -75,63 +71,11 @@ fn is_large(file: &Path) -> bool {
     }
 }
 
-/// The pixels of an image's views, ready to share a call of the image tower with those of others.
-#[derive(Clone, Debug)]
-pub struct ViewPixels(NamedPixels);
-
-impl Classifier {
-    /// The pixels of an image's views, for [`Classifier::answer_batch`]; `None` where the method sees each image alone: it learns
-    /// from them, asks for more views when it needs them, or runs the tower itself.
-    pub fn batch_views(&self, image: &Image) -> Option<Result<ViewPixels>> {
-        self.batch_pixels(image).map(|made| made.map(ViewPixels))
-    }
-
-    /// One answer per image, their views in one call of the image tower. Every answer is the one that [`Classifier::answer`] gives.
-    pub fn answer_batch(&self, images: Vec<Result<ViewPixels>>) -> Vec<Result<Answer>> {
-        let mut pixels = Vec::new();
-        let mut names: Vec<Result<String>> = Vec::with_capacity(images.len());
-        for image in images {
-            names.push(image.map(|ViewPixels((id, own))| {
-                pixels.extend(own);
-                id
-            }));
-        }
-        let (views, good) = (self.views(), names.iter().filter(|name| name.is_ok()).count());
-        let encoded = match good {
-            0 => Ok(ViewFeatures::none()),
-            good => self.encode_pixels(&pixels, good * views).map_err(|error| error.to_string()),
-        };
-        let mut place = 0;
-        let places: Vec<Result<(String, usize)>> = names
-            .into_iter()
-            .map(|name| {
-                name.map(|id| {
-                    place += 1;
-                    (id, place - 1)
-                })
-            })
-            .collect();
-        let answer = |named: Result<(String, usize)>| {
-            let (id, at) = named?;
-            match &encoded {
-                Ok(features) => self.decide_features(&id, &features.part(at * views..(at + 1) * views)),
-                // The tower fails for all of them alike; each then says so.
-                Err(text) => Err(crate::Error::config("views", text.clone())),
-            }
-        };
-        places.into_par_iter().map(answer).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classify::Model;
+    use crate::image::Image;
     use crate::image::sheet::encode_png;
-
-    fn image(seed: u8) -> Image {
-        Image { width: 40, height: 30, rgb: (0..3600u32).map(|i| (i * 7 + u32::from(seed) * 31) as u8).collect() }
-    }
 
     #[test]
     fn results_come_in_order_and_stop_when_asked() {
@@ -171,28 +115,5 @@ mod tests {
         assert!(file("large.png", &png(1700)) && !file("small.png", &png(400)));
         assert!(!file("text.txt", b"no image") && file("unknown", &vec![0; (LARGE + 1) as usize]));
         assert!(!is_large(&folder.path().join("absent")));
-    }
-
-    #[test]
-    fn a_batch_has_the_answers_of_each_alone() {
-        let model = Model::load("pocket").unwrap();
-        for (method, views) in [("zero-shot", 1), ("stss", 4)] {
-            let classifier =
-                Classifier::builder(&model).classes(["fish", "lamp"]).method(method).views(views).build().unwrap();
-            assert!(classifier.takes_batches());
-            let images: Vec<Image> = (0..5).map(image).collect();
-            let mut made: Vec<_> = images.iter().map(|image| classifier.batch_views(image).unwrap()).collect();
-            made.insert(2, Err(crate::Error::config("image", "damaged")));
-            let mut answers = classifier.answer_batch(made);
-            assert!(answers.remove(2).unwrap_err().to_string().contains("damaged"));
-            for (answer, image) in answers.into_iter().zip(&images) {
-                assert_eq!(answer.unwrap(), classifier.answer(image).unwrap());
-            }
-        }
-        let bad = || Err(crate::Error::config("image", "damaged"));
-        let classifier = Classifier::builder(&model).classes(["fish", "lamp"]).build().unwrap();
-        assert!(classifier.answer_batch(vec![bad(), bad()]).iter().all(Result::is_err));
-        let online = Classifier::builder(&model).classes(["fish", "lamp"]).method("tda").build().unwrap();
-        assert!(!online.takes_batches() && online.batch_views(&image(1)).is_none());
     }
 }

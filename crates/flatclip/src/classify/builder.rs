@@ -1,11 +1,10 @@
 //! What a classifier is made of.
 
-use super::answer::Origin;
 use super::class_list::{check_classes, check_distinct};
-use super::classifier::{Classifier, Parts};
+use super::classifier::Classifier;
 use super::features::TextFeatures;
 use super::model::Model;
-use super::prepare::{FeaturePreparation, Preparation, Prepared, PreparedFeatures, checked_views, options_of};
+use super::prepare::{FeaturePreparation, Preparation, checked_views, options_of};
 use super::requirements::check_origin;
 use super::rounds::Certainty;
 use super::text_cache::TextCache;
@@ -23,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Builds a [`Classifier`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ClassifierBuilder {
     source: Source,
     classes: Vec<String>,
@@ -37,31 +36,11 @@ pub struct ClassifierBuilder {
     seed: u64,
     statistics: Option<Arc<SourceStatistics>>,
     generated: Option<PathBuf>,
-    store: Option<Store>,
-    watch: Option<Watch>,
+    store: Option<Arc<dyn TextStore>>,
+    progress: Option<Arc<dyn Progress + Send + Sync>>,
     decode: DecodeOptions,
     any_model: bool,
     explain: bool,
-}
-
-/// Where text banks are kept.
-#[derive(Clone)]
-struct Store(Arc<dyn TextStore>);
-
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TextStore")
-    }
-}
-
-/// Who watches the building.
-#[derive(Clone)]
-struct Watch(Arc<dyn Progress + Send + Sync>);
-
-impl std::fmt::Debug for Watch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Progress")
-    }
 }
 
 /// Where text features come from.
@@ -69,6 +48,15 @@ impl std::fmt::Debug for Watch {
 enum Source {
     Model(Model),
     Text { text: TextFeatures, bank: Option<Arc<TextBank>> },
+}
+
+impl std::fmt::Debug for ClassifierBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { source, classes, prompt, method, options, .. } = self;
+        let mut shown = f.debug_struct("ClassifierBuilder");
+        shown.field("source", source).field("classes", classes).field("prompt", prompt);
+        shown.field("method", method).field("options", options).finish_non_exhaustive()
+    }
 }
 
 impl ClassifierBuilder {
@@ -96,7 +84,7 @@ impl ClassifierBuilder {
             statistics: None,
             generated: None,
             store: None,
-            watch: None,
+            progress: None,
             decode: DecodeOptions::default(),
             any_model: false,
         }
@@ -217,14 +205,14 @@ impl ClassifierBuilder {
     /// A place of the caller's own for text banks, such as the memory of a server.
     #[must_use]
     pub fn text_store(mut self, store: Arc<dyn TextStore>) -> Self {
-        self.store = Some(Store(store));
+        self.store = Some(store);
         self
     }
 
     /// Gets the number of encoded texts while the classifier is built, and may cancel it between chunks of them.
     #[must_use]
     pub fn progress(mut self, progress: Arc<dyn Progress + Send + Sync>) -> Self {
-        self.watch = Some(Watch(progress));
+        self.progress = Some(progress);
         self
     }
 
@@ -268,10 +256,9 @@ impl ClassifierBuilder {
             check_origin(&prompt, model)?;
         }
         let classes = self.checked_classes(&prompt)?;
-        let watch = self.watch.as_ref().map(|Watch(progress)| Arc::clone(progress));
-        let text = || match &watch {
+        let text = || match &self.progress {
             None => prompt.text_features(model.clip(), model.tokenizer(), classes),
-            Some(watch) => prompt.text_features_with(model.clip(), model.tokenizer(), classes, watch.as_ref()),
+            Some(progress) => prompt.text_features_with(model.clip(), model.tokenizer(), classes, progress.as_ref()),
         };
         let preparation = Preparation {
             spec,
@@ -287,19 +274,12 @@ impl ClassifierBuilder {
             statistics: self.statistics.as_ref(),
             generated: self.generated.clone(),
             bank: false,
-            store: self.store.as_ref().map(|Store(store)| Arc::clone(store)),
-            progress: watch.clone(),
+            store: self.store.clone(),
+            progress: self.progress.clone(),
             stream_length: None,
         };
-        let prepared = preparation.prepare(text, || Ok(Vec::new()), |text| tracing::warn!("{text}"))?;
-        let Prepared { adapter, needs, task, encoder, rounds } = prepared;
-        let origin = Arc::new(Origin {
-            classes: Arc::clone(&task.classes),
-            method: spec.name.into(),
-            precision: Some(encoder.clip.precision().into()),
-            read: Some(encoder.decode.rule().into()),
-        });
-        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder: Some(encoder), rounds, origin }, self.explain))
+        let (prepared, encoder) = preparation.prepare(text, || Ok(Vec::new()), |text| tracing::warn!("{text}"))?;
+        Ok(Classifier::new(spec, prepared, Some(encoder), self.explain))
     }
 
     /// On features of another model.
@@ -319,14 +299,7 @@ impl ClassifierBuilder {
             certainty: self.certainty,
             stream_length: None,
         };
-        let PreparedFeatures { adapter, needs, task, rounds } = preparation.prepare()?;
-        let origin = Arc::new(Origin {
-            classes: Arc::clone(&task.classes),
-            method: spec.name.into(),
-            precision: None,
-            read: None,
-        });
-        Ok(Classifier::new(Parts { spec, needs, adapter, task, encoder: None, rounds, origin }, self.explain))
+        Ok(Classifier::new(spec, preparation.prepare()?, None, self.explain))
     }
 
     /// The method that was named, or the prompt's own.

@@ -7,9 +7,10 @@ use super::encoder::ClipEncoder;
 use super::features::TextFeatures;
 use super::input::{Decoded, ImageInput};
 use super::model::Model;
+use super::prepare::Prepared;
 use super::rounds::Rounds;
 use super::stream::Stream;
-use super::together::NamedPixels;
+use super::together::ViewPixels;
 use crate::error::Hint;
 #[cfg(feature = "figures")]
 use crate::image::sheet::{Tile, encode_png, sheet_with_legend};
@@ -47,38 +48,29 @@ pub struct Classifier {
     explain: bool,
 }
 
-pub(super) struct Parts {
-    pub(super) spec: &'static AdapterSpec,
-    pub(super) needs: Needs,
-    pub(super) adapter: AnyAdapter,
-    pub(super) task: Task,
-    /// Makes and encodes views; `None` for features that were made elsewhere.
-    pub(super) encoder: Option<ClipEncoder>,
+struct Parts {
+    spec: &'static AdapterSpec,
+    needs: Needs,
+    adapter: AnyAdapter,
+    task: Task,
     /// Any-time views: no more views than an answer needs.
-    pub(super) rounds: Option<Rounds>,
+    rounds: Option<Rounds>,
+    /// Makes and encodes views; `None` for features that were made elsewhere.
+    encoder: Option<ClipEncoder>,
     /// What its answers say of themselves.
-    pub(super) origin: Arc<Origin>,
+    origin: Arc<Origin>,
 }
 
 /// An image as a method sees it.
 pub(super) struct Seen {
     id: String,
-    views: ViewFeatures,
+    pub(super) views: ViewFeatures,
     pixels: Option<Vec<f32>>,
     generated: Option<Matrix>,
     explain: bool,
 }
 
 impl Seen {
-    pub(super) fn views(&self) -> &ViewFeatures {
-        &self.views
-    }
-
-    /// Views that were encoded.
-    pub(super) fn count(&self) -> usize {
-        self.views.unit.rows()
-    }
-
     pub(super) fn view_set(&self) -> ViewSet<'_> {
         ViewSet {
             norms: &self.views.norms,
@@ -113,8 +105,20 @@ impl Classifier {
         Ok(ClassifierBuilder::with_text(text, Some(bank)))
     }
 
-    pub(super) fn new(parts: Parts, explain: bool) -> Self {
-        Self { parts: Arc::new(parts), explain }
+    pub(super) fn new(
+        spec: &'static AdapterSpec,
+        prepared: Prepared,
+        encoder: Option<ClipEncoder>,
+        explain: bool,
+    ) -> Self {
+        let Prepared { adapter, needs, task, rounds } = prepared;
+        let origin = Arc::new(Origin {
+            classes: Arc::clone(&task.classes),
+            method: spec.name.into(),
+            precision: encoder.as_ref().map(|encoder| encoder.clip.precision().into()),
+            read: encoder.as_ref().map(|encoder| encoder.decode.rule().into()),
+        });
+        Self { parts: Arc::new(Parts { spec, needs, adapter, task, rounds, encoder, origin }), explain }
     }
 
     /// The same classifier, whose answers have the score of every view (`true`) or lower bounds where they suffice: see
@@ -311,15 +315,12 @@ impl Classifier {
         Ok(Seen { id, views, pixels: self.parts.needs.pixels.then_some(pixels), generated, explain: self.explain })
     }
 
-    /// The name and the pixels of an image's views where they may share a call of the tower with others; `None` where they
-    /// may not.
-    pub(super) fn batch_pixels(&self, image: &Image) -> Option<Result<NamedPixels>> {
-        let encoder = self.parts.encoder.as_ref()?;
-        self.takes_batches().then(|| {
-            let id = image.digest();
-            let pixels = encoder.views_of(image, self.key(&id))?;
-            Ok((id, pixels))
-        })
+    /// The pixels of an image's views, for [`Classifier::answer_batch`]; `None` where the method sees each image alone: it learns
+    /// from them, asks for more views when it needs them, or runs the tower itself.
+    pub fn batch_views(&self, image: &Image) -> Option<Result<ViewPixels>> {
+        let encoder = self.parts.encoder.as_ref().filter(|_| self.takes_batches())?;
+        let id = image.digest();
+        Some(encoder.views_of(image, self.key(&id)).map(|pixels| ViewPixels { id, pixels }))
     }
 
     /// Whether images may share calls of the image tower.

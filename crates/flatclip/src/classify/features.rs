@@ -1,6 +1,5 @@
 //! Features that were made elsewhere: another model, a GPU, another program.
 
-use super::ViewFeatures;
 use super::answer::Answer;
 use super::classifier::Classifier;
 use crate::methods::Kind;
@@ -8,6 +7,7 @@ use crate::model::Features;
 use crate::progress::Progress;
 use crate::{Error, Result};
 use flatclip_tensor::{Matrix, threads};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// CLIP starts training at 14, and SigLIP at 10; trained models have 30 to 130.
@@ -69,6 +69,15 @@ impl TextFeatures {
     }
 }
 
+/// Unit-norm features of all views and the norms they had.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ViewFeatures {
+    /// `[views, width]`, row 0 is the original.
+    pub unit: Matrix,
+    /// One per view.
+    pub norms: Vec<f32>,
+}
+
 impl ViewFeatures {
     /// Features `[V, D]` of the views of one image, row 0 the image itself; scaled to unit norm here.
     pub fn new(raw: Matrix) -> Result<Self> {
@@ -85,6 +94,24 @@ impl ViewFeatures {
         }
         let (unit, norms) = Features::unit(raw);
         Ok(Self { unit, norms })
+    }
+
+    /// Of no view yet.
+    pub fn none() -> Self {
+        Self { unit: Matrix::default(), norms: Vec::new() }
+    }
+
+    /// Those of some of the views.
+    pub fn part(&self, views: Range<usize>) -> Self {
+        let rows: Vec<usize> = views.clone().collect();
+        Self { unit: self.unit.select_rows(&rows), norms: self.norms[views].to_vec() }
+    }
+
+    /// Adds later views of the same image.
+    pub fn append(&mut self, later: &Self) {
+        let data = [self.unit.data(), later.unit.data()].concat();
+        self.unit = Matrix::from_vec(self.unit.rows() + later.unit.rows(), self.unit.cols(), data);
+        self.norms.extend_from_slice(&later.norms);
     }
 }
 

@@ -148,12 +148,7 @@ fn field(path: &str, name: &str) -> Option<u64> {
 
 /// Resident memory of this process in bytes: (now, peak). Zero where the system does not tell.
 pub fn resident_memory() -> (u64, u64) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kb| kb * 1024)
-    };
-    (field("VmRSS:").unwrap_or_default(), field("VmHWM:").unwrap_or_default())
+    ["VmRSS:", "VmHWM:"].map(|name| field("/proc/self/status", name).map_or(0, |kb| kb << 10)).into()
 }
 
 #[cfg(test)]

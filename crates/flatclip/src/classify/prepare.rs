@@ -67,21 +67,20 @@ pub struct Prepared {
     pub needs: Needs,
     /// What stays the same over all images.
     pub task: Task,
-    /// Makes views and their features.
-    pub encoder: ClipEncoder,
     /// Any-time views.
     pub rounds: Option<Rounds>,
 }
 
 impl Preparation<'_> {
-    /// Checks everything that can be refused, then computes what depends on prompt and classes alone. `text` gives the
+    /// Checks everything that can be refused, then computes what depends on prompt and classes alone; the encoder makes
+    /// views and their features. `text` gives the
     /// prompt's text features, `beside` those of the other prompts of a bank; `warn` gets warnings about settings that look wrong but work.
     pub fn prepare(
         self,
         text: impl FnOnce() -> Result<Matrix>,
         beside: impl FnOnce() -> Result<Vec<Matrix>>,
         warn: impl Fn(&str),
-    ) -> Result<Prepared> {
+    ) -> Result<(Prepared, ClipEncoder)> {
         let (spec, model, prompt) = (self.spec, self.model, self.prompt);
         if self.bank {
             check_bank_options(spec, self.options)?;
@@ -128,7 +127,7 @@ impl Preparation<'_> {
             visual_prompts,
             generated: self.generated.filter(|_| needs.generated),
         };
-        Ok(Prepared { adapter, needs, task, encoder, rounds })
+        Ok((Prepared { adapter, needs, task, rounds }, encoder))
     }
 }
 
@@ -150,21 +149,9 @@ pub struct FeaturePreparation<'a> {
     pub stream_length: Option<usize>,
 }
 
-/// A method that is ready to answer features.
-pub struct PreparedFeatures {
-    /// The method.
-    pub adapter: AnyAdapter,
-    /// What it needs with these options.
-    pub needs: Needs,
-    /// What stays the same over all images.
-    pub task: Task,
-    /// Any-time views.
-    pub rounds: Option<Rounds>,
-}
-
 impl FeaturePreparation<'_> {
     /// Checks everything that can be refused, then computes what depends on the text features alone.
-    pub fn prepare(self) -> Result<PreparedFeatures> {
+    pub fn prepare(self) -> Result<Prepared> {
         let mut adapter = self.spec.build(self.options)?;
         let needs = adapter.needs().unwrap_or(self.spec.needs);
         let rounds = Rounds::checked(self.certainty, self.spec.name, adapter.kind(), &needs)?;
@@ -178,7 +165,7 @@ impl FeaturePreparation<'_> {
         task.bank = self.bank.cloned();
         task.stream_length = self.stream_length;
         adapter.prepare(&task)?;
-        Ok(PreparedFeatures { adapter, needs, task, rounds })
+        Ok(Prepared { adapter, needs, task, rounds })
     }
 }
 

@@ -38,7 +38,7 @@ impl Stream {
             Decoded::Image(image, name) => {
                 let seen = classifier.see(&image, &name)?;
                 let decision = adapter.adapt(classifier.task(), &seen.view_set())?;
-                Ok(classifier.labelled(decision, seen.views())?.with_views(seen.count()))
+                Ok(classifier.labelled(decision, &seen.views)?.with_views(seen.views.unit.rows()))
             }
             Decoded::Features(views) => {
                 let decision = adapter.adapt(classifier.task(), &classifier.set_of(views))?;

@@ -1,15 +1,26 @@
-//! Images of several callers at once: few calls of the image tower instead of many small ones.
+//! Several images at once, of one caller or of many: few calls of the image tower instead of many small ones.
 
 use super::ViewFeatures;
 use super::answer::Answer;
 use super::classifier::Classifier;
 use crate::image::Image;
 use crate::{Error, Result};
-use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 
-/// An image's name and the pixels of its views.
-pub(super) type NamedPixels = (String, Vec<f32>);
+/// The pixels of an image's views, ready to share a call of the image tower with those of others.
+#[derive(Clone, Debug)]
+pub struct ViewPixels {
+    pub(super) id: String,
+    pub(super) pixels: Vec<f32>,
+}
+
+/// An image that is to be answered.
+enum Asked<'a> {
+    /// Views that may share a call of the tower.
+    Together(Result<ViewPixels>),
+    /// An image that the method sees alone.
+    Alone(&'a Image),
+}
 
 impl Classifier {
     /// Answers images together, each with its own classifier: views of classifiers of one model go through the image tower
@@ -27,87 +38,62 @@ impl Classifier {
     /// # Ok(()) }
     /// ```
     pub fn answer_together(asked: &[(&Self, &Image)]) -> Vec<Result<(Answer, ViewFeatures)>> {
-        let made: Vec<Option<Result<NamedPixels>>> =
-            asked.par_iter().map(|(classifier, image)| classifier.batch_pixels(image)).collect();
-        let mut encoded: Vec<Option<Result<ViewFeatures>>> = asked.iter().map(|_| None).collect();
-        let mut names = vec![String::new(); asked.len()];
-        let mut pixels: Vec<Option<Vec<f32>>> = vec![None; asked.len()];
-        for (place, made) in made.into_iter().enumerate() {
-            match made {
-                Some(Ok((id, own))) => (names[place], pixels[place]) = (id, Some(own)),
-                Some(Err(error)) => encoded[place] = Some(Err(error)),
-                None => {}
-            }
-        }
-        for group in groups(asked, &pixels) {
-            for (place, features) in encode_group(asked, &mut pixels, &group) {
-                encoded[place] = Some(features);
-            }
-        }
-        let answer = |(place, features): (usize, Option<Result<ViewFeatures>>)| {
-            let (classifier, image) = asked[place];
-            match features {
-                None => classifier.answer_and_features(image),
-                Some(features) => {
-                    let features = features?;
-                    Ok((classifier.decide_features(&names[place], &features)?, features))
-                }
-            }
-        };
-        encoded.into_par_iter().enumerate().map(answer).collect()
+        let made = asked.par_iter().map(|&(classifier, image)| {
+            (classifier, classifier.batch_views(image).map_or(Asked::Alone(image), Asked::Together))
+        });
+        answer_all(made.collect())
+    }
+
+    /// One answer per image, their views in one call of the image tower. Every answer is the one that [`Classifier::answer`] gives.
+    pub fn answer_batch(&self, images: Vec<Result<ViewPixels>>) -> Vec<Result<Answer>> {
+        let asked = images.into_iter().map(|image| (self, Asked::Together(image))).collect();
+        answer_all(asked).into_iter().map(|answered| Ok(answered?.0)).collect()
     }
 }
 
+fn answer_all(mut asked: Vec<(&Classifier, Asked<'_>)>) -> Vec<Result<(Answer, ViewFeatures)>> {
+    let mut encoded: Vec<Result<ViewFeatures>> = asked.iter().map(|_| Ok(ViewFeatures::none())).collect();
+    for group in groups(&asked) {
+        let mut pixels = Vec::new();
+        for &place in &group {
+            if let (_, Asked::Together(Ok(views))) = &mut asked[place] {
+                let own = std::mem::take(&mut views.pixels);
+                if pixels.is_empty() { pixels = own } else { pixels.extend(own) }
+            }
+        }
+        let count = group.iter().map(|&place| asked[place].0.views()).sum();
+        let features = asked[group[0]].0.encode_pixels(&pixels, count);
+        let mut start = 0;
+        for place in group {
+            let own = start..start + asked[place].0.views();
+            start = own.end;
+            // The tower fails for all of them alike; each gets its own error.
+            let failed = |error: &Error| Error::config("views", error.to_string());
+            encoded[place] = features.as_ref().map(|features| features.part(own)).map_err(failed);
+        }
+    }
+    let answer = |((classifier, asked), features): ((&Classifier, Asked<'_>), Result<ViewFeatures>)| match asked {
+        Asked::Alone(image) => classifier.answer_and_features(image),
+        Asked::Together(views) => {
+            let (views, features) = (views?, features?);
+            Ok((classifier.decide_features(&views.id, &features)?, features))
+        }
+    };
+    asked.into_par_iter().zip(encoded).map(answer).collect()
+}
+
 /// Places of images whose views can share a call of one tower, in their order.
-fn groups(asked: &[(&Classifier, &Image)], pixels: &[Option<Vec<f32>>]) -> Vec<Vec<usize>> {
+fn groups(asked: &[(&Classifier, Asked<'_>)]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for place in (0..asked.len()).filter(|&place| pixels[place].is_some()) {
-        let same = |group: &&mut Vec<usize>| asked[group[0]].0.shares_tower(asked[place].0);
-        match groups.iter_mut().find(same) {
+    for (place, (classifier, _)) in
+        asked.iter().enumerate().filter(|(_, (_, asked))| matches!(asked, Asked::Together(Ok(_))))
+    {
+        match groups.iter_mut().find(|group| asked[group[0]].0.shares_tower(classifier)) {
             Some(group) => group.push(place),
             None => groups.push(vec![place]),
         }
     }
     groups
-}
-
-/// Features of the views of one group, by place.
-fn encode_group(
-    asked: &[(&Classifier, &Image)],
-    pixels: &mut [Option<Vec<f32>>],
-    group: &[usize],
-) -> Vec<(usize, Result<ViewFeatures>)> {
-    let counts: Vec<usize> = group.iter().map(|&place| asked[place].0.views()).collect();
-    let mut all = Vec::new();
-    for &place in group {
-        let own = pixels[place].take().unwrap_or_default();
-        if all.is_empty() { all = own } else { all.extend(own) }
-    }
-    match asked[group[0]].0.encode_pixels(&all, counts.iter().sum()) {
-        Ok(features) => split(features, group, &counts),
-        // The tower fails for all of them alike; each gets its own error.
-        Err(error) => {
-            let text = error.to_string();
-            group.iter().map(|&place| (place, Err(Error::config("views", text.clone())))).collect()
-        }
-    }
-}
-
-fn split(features: ViewFeatures, group: &[usize], counts: &[usize]) -> Vec<(usize, Result<ViewFeatures>)> {
-    if let [place] = group {
-        return vec![(*place, Ok(features))];
-    }
-    let (mut start, width) = (0, features.unit.cols());
-    let mut part = |(&place, &count): (&usize, &usize)| {
-        let rows = features.unit.data()[start * width..(start + count) * width].to_vec();
-        let own = ViewFeatures {
-            unit: Matrix::from_vec(count, width, rows),
-            norms: features.norms[start..start + count].to_vec(),
-        };
-        start += count;
-        (place, Ok(own))
-    };
-    group.iter().zip(counts).map(&mut part).collect()
 }
 
 #[cfg(test)]
@@ -168,5 +154,28 @@ mod tests {
             }
         }
         assert!(dropped > 0);
+    }
+
+    #[test]
+    fn a_batch_has_the_answers_of_each_alone() {
+        let model = Model::load("pocket").unwrap();
+        for (method, views) in [("zero-shot", 1), ("stss", 4)] {
+            let classifier =
+                Classifier::builder(&model).classes(["fish", "lamp"]).method(method).views(views).build().unwrap();
+            assert!(classifier.takes_batches());
+            let images: Vec<Image> = (0..5).map(image).collect();
+            let mut made: Vec<_> = images.iter().map(|image| classifier.batch_views(image).unwrap()).collect();
+            made.insert(2, Err(crate::Error::config("image", "damaged")));
+            let mut answers = classifier.answer_batch(made);
+            assert!(answers.remove(2).unwrap_err().to_string().contains("damaged"));
+            for (answer, image) in answers.into_iter().zip(&images) {
+                assert_eq!(answer.unwrap(), classifier.answer(image).unwrap());
+            }
+        }
+        let bad = || Err(crate::Error::config("image", "damaged"));
+        let classifier = Classifier::builder(&model).classes(["fish", "lamp"]).build().unwrap();
+        assert!(classifier.answer_batch(vec![bad(), bad()]).iter().all(Result::is_err));
+        let online = Classifier::builder(&model).classes(["fish", "lamp"]).method("tda").build().unwrap();
+        assert!(!online.takes_batches() && online.batch_views(&image(1)).is_none());
     }
 }
