@@ -18,7 +18,7 @@ pub enum Isa {
     Neon = 5,
 }
 
-/// Every instruction set, the simplest of an architecture first.
+/// Every instruction set in the order of their numbers, the simplest of an architecture first.
 pub const ALL: [Isa; 5] = [Isa::Plain, Isa::Avx2, Isa::Avx512, Isa::Amx, Isa::Neon];
 
 /// This machine cannot run the instruction set that was asked for.
@@ -133,19 +133,14 @@ static CURRENT: AtomicU8 = AtomicU8::new(0);
 
 /// The instruction set in use: the best of this machine unless [`force`] chose another.
 pub fn current() -> Isa {
-    match CURRENT.load(Ordering::Relaxed) {
-        1 => Isa::Plain,
-        2 => Isa::Avx2,
-        3 => Isa::Avx512,
-        4 => Isa::Amx,
-        5 => Isa::Neon,
-        _ => {
-            let found = detect();
-            // A concurrent `force` takes precedence.
-            let _ = CURRENT.compare_exchange(0, found as u8, Ordering::Relaxed, Ordering::Relaxed);
-            current()
-        }
+    let stored = usize::from(CURRENT.load(Ordering::Relaxed));
+    if let Some(isa) = stored.checked_sub(1).and_then(|place| ALL.get(place)) {
+        return *isa;
     }
+    let found = detect();
+    // A concurrent `force` takes precedence.
+    let _ = CURRENT.compare_exchange(0, found as u8, Ordering::Relaxed, Ordering::Relaxed);
+    current()
 }
 
 /// Uses `isa` from now on. Meant to be called once, before weights are packed; results of different sets differ in

@@ -156,16 +156,9 @@ impl Unary for Gelu {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn erf64(x: f64) -> f64 {
-        // SAFETY: `erf` is a pure function of its argument.
-        unsafe { libm_erf(x) }
-    }
-
-    unsafe extern "C" {
-        #[link_name = "erf"]
-        fn libm_erf(x: f64) -> f64;
-    }
+    use crate::gemm::Activation;
+    use crate::ops::activation::tests::value;
+    use crate::ops::check::erf as erf64;
 
     /// The largest error of `f` in units in the last place over a grid.
     fn worst(from: f32, to: f32, f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64) -> f64 {
@@ -246,22 +239,20 @@ mod tests {
 
     #[test]
     fn activations_agree_with_their_definition() {
-        let gelu = vector_form!(Gelu::of);
-        let quick = vector_form!(QuickGelu::of);
         let tanh = vector_form!(GeluTanh::of);
-        let gate = vector_form!(silu);
-        for i in -2000..2000 {
-            let x = i as f32 * 0.01;
-            let d = f64::from(x);
-            let want = 0.5 * d * (1.0 + erf64(d / 2.0f64.sqrt()));
-            let want_quick = d / (1.0 + (-1.702 * d).exp());
-            let want_tanh = gelu_tanh64(d);
-            let want_gate = d / (1.0 + (-d).exp());
-            for j in 0..2 {
-                assert!((f64::from(gelu[j](x)) - want).abs() < 3e-7 * d.abs().max(1.0), "gelu({x})");
-                assert!((f64::from(quick[j](x)) - want_quick).abs() < 3e-7 * d.abs().max(1.0), "quick_gelu({x})");
-                assert!((f64::from(tanh[j](x)) - want_tanh).abs() < 3e-7 * d.abs().max(1.0), "gelu_tanh({x})");
-                assert!((f64::from(gate[j](x)) - want_gate).abs() < 3e-7 * d.abs().max(1.0), "silu({x})");
+        let quick = vector_form!(QuickGelu::of);
+        let forms: [(_, fn(f64) -> f64); 4] = [
+            (vector_form!(Gelu::of), |x| value(Activation::Gelu, x)),
+            (quick, |x| value(Activation::QuickGelu, x)),
+            (tanh, gelu_tanh64),
+            (vector_form!(silu), |x| x / (1.0 + (-x).exp())),
+        ];
+        for (forms, definition) in forms {
+            for x in (-2000..2000).map(|i| i as f32 * 0.01) {
+                let want = definition(f64::from(x));
+                for form in forms {
+                    assert!((f64::from(form(x)) - want).abs() < 3e-7 * f64::from(x).abs().max(1.0), "{x}: {want}");
+                }
             }
         }
         assert_eq!(quick[1](-200.0), 0.0);
@@ -271,24 +262,19 @@ mod tests {
     }
 
     fn gelu_tanh64(x: f64) -> f64 {
-        x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).exp())
+        value(Activation::GeluTanh, x)
     }
 
     #[test]
     fn slopes_are_derivatives_and_stay_finite() {
         let slopes = [
-            vector_form!(QuickGelu::slope),
-            vector_form!(Gelu::slope),
-            vector_form!(Relu::slope),
-            vector_form!(GeluTanh::slope),
+            (Activation::QuickGelu, vector_form!(QuickGelu::slope)),
+            (Activation::Gelu, vector_form!(Gelu::slope)),
+            (Activation::Relu, vector_form!(Relu::slope)),
+            (Activation::GeluTanh, vector_form!(GeluTanh::slope)),
         ];
-        let values: [fn(f64) -> f64; 4] = [
-            |x| x / (1.0 + (-1.702 * x).exp()),
-            |x| 0.5 * x * (1.0 + erf64(x * std::f64::consts::FRAC_1_SQRT_2)),
-            |x| x.max(0.0),
-            gelu_tanh64,
-        ];
-        for (slopes, value) in slopes.iter().zip(values) {
+        for (activation, slopes) in slopes {
+            let value = |x| value(activation, x);
             for i in -2000..2000 {
                 let x = (f64::from(i) + 0.5) * 0.01;
                 let want = (value(x + 1e-6) - value(x - 1e-6)) / 2e-6;

@@ -9,20 +9,13 @@ const LINE: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// A number whose all-zero bytes mean zero and that needs no drop.
-pub trait Number: Copy + Default + Send + Sync + 'static + sealed::Sealed {}
+pub(crate) trait Number: Copy + Default + Send + Sync + 'static {}
 impl Number for f32 {}
 impl Number for u16 {}
 impl Number for i16 {}
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for u16 {}
-    impl Sealed for i16 {}
-}
-
 /// A fixed-size, zero-initialised, aligned array.
-pub struct Buffer<T: Number> {
+pub(crate) struct Buffer<T: Number> {
     start: NonNull<T>,
     len: usize,
 }
@@ -37,7 +30,7 @@ impl<T: Number> Buffer<T> {
     ///
     /// # Panics
     /// If they would not fit into the address space.
-    pub fn zeroed(len: usize) -> Self {
+    pub(crate) fn zeroed(len: usize) -> Self {
         if len == 0 {
             return Self { start: NonNull::dangling(), len };
         }
@@ -53,7 +46,7 @@ impl<T: Number> Buffer<T> {
     }
 
     /// At least `len` values, keeping the block when it is large enough. The contents are unspecified (but initialised).
-    pub fn reserve(&mut self, len: usize) -> &mut [T] {
+    pub(crate) fn reserve(&mut self, len: usize) -> &mut [T] {
         if self.len < len {
             *self = Self::zeroed(len);
         }

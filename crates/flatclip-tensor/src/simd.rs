@@ -123,6 +123,17 @@ pub(crate) trait Lanes: Copy {
     }
 }
 
+/// One method per line: the operations differ, the shape does not.
+macro_rules! lane_ops {
+    ($($name:ident($x:ident $(, $arg:ident)*) = $value:expr;)*) => {$(
+        #[inline(always)]
+        fn $name(self $(, $arg: Self)*) -> Self {
+            let $x = self;
+            $value
+        }
+    )*};
+}
+
 impl Lanes for f32 {
     const WIDTH: usize = 1;
     #[inline(always)]
@@ -139,53 +150,19 @@ impl Lanes for f32 {
         // SAFETY: promised by the caller.
         unsafe { *to = self }
     }
-    #[inline(always)]
-    fn add(self, other: Self) -> Self {
-        self + other
-    }
-    #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        self - other
-    }
-    #[inline(always)]
-    fn mul(self, other: Self) -> Self {
-        self * other
-    }
-    #[inline(always)]
-    fn div(self, other: Self) -> Self {
-        self / other
-    }
-    #[inline(always)]
-    fn min(self, other: Self) -> Self {
-        f32::min(self, other)
-    }
-    #[inline(always)]
-    fn max(self, other: Self) -> Self {
-        f32::max(self, other)
-    }
-    #[inline(always)]
-    fn mul_add(self, factor: Self, term: Self) -> Self {
+    lane_ops! {
+        add(x, other) = x + other;
+        sub(x, other) = x - other;
+        mul(x, other) = x * other;
+        div(x, other) = x / other;
+        min(x, other) = f32::min(x, other);
+        max(x, other) = f32::max(x, other);
         // Not fused: without FMA instructions the fused form is a slow library call.
-        self * factor + term
-    }
-    #[inline(always)]
-    fn round(self) -> Self {
-        self.round_ties_even()
-    }
-    #[inline(always)]
-    fn exp2_whole(self) -> Self {
-        f32::from_bits(((self as i32 + 127) as u32) << 23)
-    }
-    #[inline(always)]
-    fn abs(self) -> Self {
-        f32::abs(self)
-    }
-    #[inline(always)]
-    fn copysign(self, sign: Self) -> Self {
-        f32::copysign(self, sign)
-    }
-    #[inline(always)]
-    fn if_below(self, limit: Self, below: Self, other: Self) -> Self {
-        if self < limit { below } else { other }
+        mul_add(x, factor, term) = x * factor + term;
+        round(x) = x.round_ties_even();
+        exp2_whole(x) = f32::from_bits(((x as i32 + 127) as u32) << 23);
+        abs(x) = f32::abs(x);
+        copysign(x, sign) = f32::copysign(x, sign);
+        if_below(x, limit, below, other) = if x < limit { below } else { other };
     }
 }

@@ -19,13 +19,17 @@ pub(super) use x86::{Avx2Kernel, Avx512Kernel, run_avx_vnni, run_avx2, run_avx51
 /// Contiguous k values of a packed row: they are copied as one vector, and kernels unroll over them.
 const STEP: usize = <f32 as Element>::STEP;
 
-/// Portable Rust, which the compiler vectorises for the target.
-pub(super) struct PlainKernel;
+/// Rows of a tile of the plain kernel.
+const ROWS: usize = 2;
 
-impl Kernel for PlainKernel {
+/// Portable Rust, which the compiler vectorises for the target. `ROUNDED` rounds inputs to bfloat16: the precision of tiles on
+/// machines without them.
+pub(super) struct PlainKernel<const ROUNDED: bool>;
+
+impl<const ROUNDED: bool> Kernel for PlainKernel<ROUNDED> {
     type Element = f32;
     type Lanes = f32;
-    const ROWS: usize = 2;
+    const ROWS: usize = ROWS;
     const PANELS: usize = 1;
     const BLOCK: usize = 240;
 
@@ -34,7 +38,7 @@ impl Kernel for PlainKernel {
     }
     #[inline(always)]
     unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
-        copy_row::<Self>(from, tile, r);
+        pack_floats::<Self, ROUNDED>(from, tile, r);
     }
     #[inline(always)]
     unsafe fn tile(&mut self, of: &Operands<f32>, tile: &mut Tile) {
@@ -42,7 +46,7 @@ impl Kernel for PlainKernel {
         let a = unsafe { std::slice::from_raw_parts(of.a, of.depth * Self::ROWS) };
         // SAFETY: as above.
         let b = unsafe { std::slice::from_raw_parts(of.b[0], of.depth * PANEL) };
-        let mut sums = [[0.0f32; PANEL]; Self::ROWS];
+        let mut sums = [[0.0f32; PANEL]; ROWS];
         for (a, b) in a.chunks_exact(Self::ROWS * STEP).zip(b.chunks_exact(STEP * PANEL)) {
             for (i, b) in b.chunks_exact(PANEL).enumerate() {
                 for row in 0..Self::ROWS {
@@ -57,30 +61,10 @@ impl Kernel for PlainKernel {
     }
 }
 
-/// An `f32` kernel on inputs rounded to bfloat16: the precision of tiles on machines without them.
-pub(super) struct Rounded<K>(K);
-
-impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {
-    type Element = f32;
-    type Lanes = K::Lanes;
-    const ROWS: usize = K::ROWS;
-    const PANELS: usize = K::PANELS;
-    const BLOCK: usize = K::BLOCK;
-
-    #[inline(always)]
-    unsafe fn start() -> Self {
-        // SAFETY: passed on unchanged.
-        Self(unsafe { K::start() })
-    }
-    #[inline(always)]
-    unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
-        convert_row::<Self>(from, tile, r, bf16_round);
-    }
-    #[inline(always)]
-    unsafe fn tile(&mut self, of: &Operands<f32>, tile: &mut Tile) {
-        // SAFETY: passed on unchanged.
-        unsafe { self.0.tile(of, tile) }
-    }
+/// [`Kernel::pack_row`] of `f32` kernels.
+#[inline(always)]
+fn pack_floats<K: Kernel<Element = f32>, const ROUNDED: bool>(from: &[f32], tile: &mut [f32], r: usize) {
+    if ROUNDED { convert_row::<K>(from, tile, r, bf16_round) } else { copy_row::<K>(from, tile, r) }
 }
 
 /// A kernel for any machine.
@@ -89,9 +73,7 @@ impl<K: Kernel<Element = f32>> Kernel for Rounded<K> {
 /// Neither the kernel nor its lanes use instructions that a machine could lack.
 pub(super) unsafe trait Portable: Kernel {}
 // SAFETY: plain Rust.
-unsafe impl Portable for PlainKernel {}
-// SAFETY: rounding is plain Rust.
-unsafe impl<K: Portable<Element = f32>> Portable for Rounded<K> {}
+unsafe impl<const ROUNDED: bool> Portable for PlainKernel<ROUNDED> {}
 
 /// Runs a job with a kernel for any machine.
 pub(super) fn run_plain<K: Portable>(job: Job<'_, K::Element>) {

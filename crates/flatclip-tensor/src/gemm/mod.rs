@@ -21,7 +21,7 @@ mod tests;
 use crate::isa::{self, Isa, Usable};
 use driver::Job;
 use epilogue::Epilogue;
-use kernels::{PlainKernel, Rounded, run_plain};
+use kernels::{PlainKernel, run_plain};
 use panels::{Panels, bf16_bits, bf16_round};
 use std::sync::OnceLock;
 
@@ -129,8 +129,8 @@ impl Weights {
     fn product(&self, x: (&[f32], usize), rows: usize, out: (&mut [f32], usize), epilogue: Epilogue<'_>) {
         let isa = Usable::current();
         match self {
-            Weights::F32(panels) => run_f32(Job::new(x, rows, panels, out, epilogue), isa),
-            Weights::RoundedBf16(panels) => run_rounded(Job::new(x, rows, panels, out, epilogue), isa),
+            Weights::F32(panels) => run_f32::<false>(Job::new(x, rows, panels, out, epilogue), isa),
+            Weights::RoundedBf16(panels) => run_f32::<true>(Job::new(x, rows, panels, out, epilogue), isa),
             Weights::Fixed(panels) => fixed::run(Job::new(x, rows, panels, out, epilogue), isa),
             Weights::Tiles(panels) => {
                 let tiles = if isa.isa() == Isa::Amx { amx::permitted() } else { None };
@@ -140,33 +140,19 @@ impl Weights {
     }
 }
 
-fn run_f32(job: Job<'_, f32>, isa: Usable) {
+/// Runs a job in `f32`, on inputs rounded to bfloat16 if `ROUNDED`.
+fn run_f32<const ROUNDED: bool>(job: Job<'_, f32>, isa: Usable) {
     match isa.isa() {
         // SAFETY: a `Usable` instruction set was detected.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { kernels::run_avx2::<kernels::Avx2Kernel>(job) },
+        Isa::Avx2 => unsafe { kernels::run_avx2::<kernels::Avx2Kernel<ROUNDED>>(job) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Amx => unsafe { kernels::run_avx512::<kernels::Avx512Kernel>(job) },
+        Isa::Avx512 | Isa::Amx => unsafe { kernels::run_avx512::<kernels::Avx512Kernel<ROUNDED>>(job) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => unsafe { kernels::run_neon::<kernels::NeonKernel>(job) },
-        _ => run_plain::<PlainKernel>(job),
-    }
-}
-
-fn run_rounded(job: Job<'_, f32>, isa: Usable) {
-    match isa.isa() {
-        // SAFETY: a `Usable` instruction set was detected.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { kernels::run_avx2::<Rounded<kernels::Avx2Kernel>>(job) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Amx => unsafe { kernels::run_avx512::<Rounded<kernels::Avx512Kernel>>(job) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "aarch64")]
-        Isa::Neon => unsafe { kernels::run_neon::<Rounded<kernels::NeonKernel>>(job) },
-        _ => run_plain::<Rounded<PlainKernel>>(job),
+        Isa::Neon => unsafe { kernels::run_neon::<kernels::NeonKernel<ROUNDED>>(job) },
+        _ => run_plain::<PlainKernel<ROUNDED>>(job),
     }
 }
 
@@ -289,11 +275,11 @@ impl Linear {
 /// `out[m, n] = a[m, k] · b[n, k]ᵀ` for two activations.
 pub fn product_nt(a: &[f32], m: usize, b: &[f32], n: usize, k: usize, out: &mut [f32]) {
     let panels = Panels::pack(n, k, |i, column| b[column * k + i]);
-    run_f32(Job::new((a, k), m, &panels, (out, n), PRODUCT), Usable::current());
+    run_f32::<false>(Job::new((a, k), m, &panels, (out, n), PRODUCT), Usable::current());
 }
 
 /// `out[m, n] = a[m, k] · b[k, n]` for two activations.
 pub fn product_nn(a: &[f32], m: usize, b: &[f32], n: usize, k: usize, out: &mut [f32]) {
     let panels = Panels::pack(n, k, |i, column| b[i * n + column]);
-    run_f32(Job::new((a, k), m, &panels, (out, n), PRODUCT), Usable::current());
+    run_f32::<false>(Job::new((a, k), m, &panels, (out, n), PRODUCT), Usable::current());
 }

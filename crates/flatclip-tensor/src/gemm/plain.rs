@@ -1,7 +1,7 @@
 //! The reference implementation of products: plain loops, summed in f64. The tests compare every path with it.
 
 use super::Activation;
-use crate::ops::activation::value;
+use crate::ops::activation::tests::value;
 
 /// `act(x Wᵀ + b)`, in the precision of the machine's largest float.
 pub(crate) fn linear(

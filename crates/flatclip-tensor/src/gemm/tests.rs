@@ -41,7 +41,10 @@ fn forward_on(
 ) -> Vec<f32> {
     let panels = Panels::pack(n, k, |i, column| weight[column * k + i]);
     let mut out = vec![7.0; rows * n];
-    run_f32(Job::new((x, k), rows, &panels, (&mut out, n), epilogue), Usable::new(isa).expect("listed by `paths`"));
+    run_f32::<false>(
+        Job::new((x, k), rows, &panels, (&mut out, n), epilogue),
+        Usable::new(isa).expect("listed by `paths`"),
+    );
     out
 }
 
@@ -193,7 +196,7 @@ fn strided_rows_leave_what_lies_between_them() {
     let panels = Panels::pack(n, k, |i, column| weight[column * k + i]);
     for isa in paths() {
         let mut out = vec![7.0; rows * 50];
-        run_f32(
+        run_f32::<false>(
             Job::new((&x, 30), rows, &panels, (&mut out, 50), PRODUCT),
             Usable::new(isa).expect("listed by `paths`"),
         );

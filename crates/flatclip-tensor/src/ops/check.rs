@@ -35,3 +35,12 @@ pub(crate) fn assert_gradient(x: &[f64], gradient: &[f64], tolerance: f64, f: im
         );
     }
 }
+
+/// The error function of the C library.
+pub(crate) fn erf(x: f64) -> f64 {
+    // SAFETY: it is pure and defined for every argument.
+    unsafe extern "C" {
+        safe fn erf(x: f64) -> f64;
+    }
+    erf(x)
+}

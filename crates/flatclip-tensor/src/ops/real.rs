@@ -23,8 +23,6 @@ pub trait Real:
     const ONE: Self;
     /// The nearest value.
     fn of(x: f64) -> Self;
-    /// As `f64`.
-    fn wide(self) -> f64;
     /// `e^x`.
     fn exp(self) -> Self;
     /// Natural logarithm.
@@ -33,22 +31,16 @@ pub trait Real:
     fn sqrt(self) -> Self;
     /// The larger one.
     fn max(self, other: Self) -> Self;
-    /// The error function.
-    fn erf(self) -> Self;
 }
 
 macro_rules! real {
-    ($t:ident, $erf:ident) => {
+    ($t:ident) => {
         impl Real for $t {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             #[inline]
             fn of(x: f64) -> Self {
                 x as $t
-            }
-            #[inline]
-            fn wide(self) -> f64 {
-                self as f64
             }
             #[inline]
             fn exp(self) -> Self {
@@ -66,22 +58,12 @@ macro_rules! real {
             fn max(self, other: Self) -> Self {
                 $t::max(self, other)
             }
-            #[inline]
-            fn erf(self) -> Self {
-                // SAFETY: the C library's error function is pure and defined for every argument.
-                unsafe { $erf(self) }
-            }
         }
     };
 }
 
-unsafe extern "C" {
-    fn erff(x: f32) -> f32;
-    fn erf(x: f64) -> f64;
-}
-
-real!(f32, erff);
-real!(f64, erf);
+real!(f32);
+real!(f64);
 
 /// Inner product with eight partial sums, which the compiler can vectorise and which reduce the rounding error.
 #[inline(always)]

@@ -31,13 +31,13 @@ impl Avx512 {
 
 /// One method per line: the intrinsics differ, the shape does not.
 macro_rules! lane_ops {
-    ($lanes:ident: $($name:ident($($arg:ident),*) = $value:expr;)*) => {$(
+    ($lanes:ident: $($name:ident($x:ident $(, $arg:ident)*) = $value:expr;)*) => {$(
         #[inline(always)]
         fn $name(self $(, $arg: Self)*) -> Self {
-            let x = self.0;
-            $(let $arg = $arg.0;)*
+            let $lanes($x) = self;
+            $(let $lanes($arg) = $arg;)*
             // SAFETY: a vector proves the instructions (module comment).
-            $lanes(unsafe { $value(x $(, $arg)*) })
+            $lanes(unsafe { $value })
         }
     )*};
 }
@@ -60,37 +60,24 @@ impl Lanes for Avx2 {
         unsafe { _mm256_storeu_ps(to, self.0) }
     }
     lane_ops! { Avx2:
-        add(other) = _mm256_add_ps;
-        sub(other) = _mm256_sub_ps;
-        mul(other) = _mm256_mul_ps;
-        div(other) = _mm256_div_ps;
-        min(other) = _mm256_min_ps;
-        max(other) = _mm256_max_ps;
-        mul_add(factor, term) = _mm256_fmadd_ps;
-        round() = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>;
-    }
-    #[inline(always)]
-    fn exp2_whole(self) -> Self {
-        // SAFETY: a vector proves the instructions.
-        unsafe {
-            let n = _mm256_add_epi32(_mm256_cvtps_epi32(self.0), _mm256_set1_epi32(127));
-            Avx2(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(n)))
-        }
-    }
-    #[inline(always)]
-    fn abs(self) -> Self {
-        // SAFETY: a vector proves the instructions.
-        Avx2(unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), self.0) })
-    }
-    #[inline(always)]
-    fn copysign(self, sign: Self) -> Self {
-        // SAFETY: a vector proves the instructions.
-        Avx2(unsafe { _mm256_or_ps(self.abs().0, _mm256_and_ps(_mm256_set1_ps(-0.0), sign.0)) })
-    }
-    #[inline(always)]
-    fn if_below(self, limit: Self, below: Self, other: Self) -> Self {
-        // SAFETY: a vector proves the instructions.
-        Avx2(unsafe { _mm256_blendv_ps(other.0, below.0, _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, limit.0)) })
+        add(x, other) = _mm256_add_ps(x, other);
+        sub(x, other) = _mm256_sub_ps(x, other);
+        mul(x, other) = _mm256_mul_ps(x, other);
+        div(x, other) = _mm256_div_ps(x, other);
+        min(x, other) = _mm256_min_ps(x, other);
+        max(x, other) = _mm256_max_ps(x, other);
+        mul_add(x, factor, term) = _mm256_fmadd_ps(x, factor, term);
+        round(x) = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x);
+        exp2_whole(x) = {
+            let n = _mm256_add_epi32(_mm256_cvtps_epi32(x), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(n))
+        };
+        abs(x) = _mm256_andnot_ps(_mm256_set1_ps(-0.0), x);
+        copysign(x, sign) = {
+            let bit = _mm256_set1_ps(-0.0);
+            _mm256_or_ps(_mm256_andnot_ps(bit, x), _mm256_and_ps(bit, sign))
+        };
+        if_below(x, limit, below, other) = _mm256_blendv_ps(other, below, _mm256_cmp_ps::<_CMP_LT_OQ>(x, limit));
     }
 }
 
@@ -112,32 +99,21 @@ impl Lanes for Avx512 {
         unsafe { _mm512_storeu_ps(to, self.0) }
     }
     lane_ops! { Avx512:
-        add(other) = _mm512_add_ps;
-        sub(other) = _mm512_sub_ps;
-        mul(other) = _mm512_mul_ps;
-        div(other) = _mm512_div_ps;
-        min(other) = _mm512_min_ps;
-        max(other) = _mm512_max_ps;
-        mul_add(factor, term) = _mm512_fmadd_ps;
-        round() = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>;
-        abs() = _mm512_abs_ps;
-    }
-    #[inline(always)]
-    fn exp2_whole(self) -> Self {
-        // SAFETY: a vector proves the instructions.
-        unsafe {
-            let n = _mm512_add_epi32(_mm512_cvtps_epi32(self.0), _mm512_set1_epi32(127));
-            Avx512(_mm512_castsi512_ps(_mm512_slli_epi32::<23>(n)))
-        }
-    }
-    #[inline(always)]
-    fn copysign(self, sign: Self) -> Self {
-        // SAFETY: a vector proves the instructions.
-        Avx512(unsafe { _mm512_or_ps(self.abs().0, _mm512_and_ps(_mm512_set1_ps(-0.0), sign.0)) })
-    }
-    #[inline(always)]
-    fn if_below(self, limit: Self, below: Self, other: Self) -> Self {
-        // SAFETY: a vector proves the instructions.
-        Avx512(unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, limit.0), other.0, below.0) })
+        add(x, other) = _mm512_add_ps(x, other);
+        sub(x, other) = _mm512_sub_ps(x, other);
+        mul(x, other) = _mm512_mul_ps(x, other);
+        div(x, other) = _mm512_div_ps(x, other);
+        min(x, other) = _mm512_min_ps(x, other);
+        max(x, other) = _mm512_max_ps(x, other);
+        mul_add(x, factor, term) = _mm512_fmadd_ps(x, factor, term);
+        round(x) = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x);
+        exp2_whole(x) = {
+            let n = _mm512_add_epi32(_mm512_cvtps_epi32(x), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(n))
+        };
+        abs(x) = _mm512_abs_ps(x);
+        copysign(x, sign) = _mm512_or_ps(_mm512_abs_ps(x), _mm512_and_ps(_mm512_set1_ps(-0.0), sign));
+        if_below(x, limit, below, other) =
+            _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, limit), other, below);
     }
 }

@@ -41,42 +41,48 @@ pub(super) struct Vnni;
 /// AVX512-VNNI on vectors of 512 bits.
 pub(super) struct Vnni512;
 
-macro_rules! pairs_256 {
-    ($name:ident: $sums:ident, $a:ident, $b:ident => $dot:expr) => {
+/// The instructions differ, the shape does not.
+macro_rules! pairs {
+    ($name:ident: $vector:ident, $lanes:ident, $zero:ident, $load:ident, $splat:ident, $floats:ident,
+        |$sums:ident, $a:ident, $b:ident| $dot:expr) => {
         impl Pairs for $name {
-            type Vector = __m256i;
-            type Lanes = Avx2;
+            type Vector = $vector;
+            type Lanes = $lanes;
             #[inline(always)]
-            unsafe fn zero() -> __m256i {
+            unsafe fn zero() -> $vector {
                 // SAFETY: promised by the caller.
-                unsafe { _mm256_setzero_si256() }
+                unsafe { $zero() }
             }
             #[inline(always)]
-            unsafe fn load(from: *const i16) -> __m256i {
+            unsafe fn load(from: *const i16) -> $vector {
                 // SAFETY: promised by the caller.
-                unsafe { _mm256_loadu_si256(from.cast()) }
+                unsafe { $load(from.cast()) }
             }
             #[inline(always)]
-            unsafe fn splat(from: *const i16) -> __m256i {
+            unsafe fn splat(from: *const i16) -> $vector {
                 // SAFETY: promised by the caller.
-                unsafe { _mm256_set1_epi32(from.cast::<i32>().read_unaligned()) }
+                unsafe { $splat(from.cast::<i32>().read_unaligned()) }
             }
             #[inline(always)]
-            unsafe fn dot($sums: __m256i, $a: __m256i, $b: __m256i) -> __m256i {
+            unsafe fn dot($sums: $vector, $a: $vector, $b: $vector) -> $vector {
                 // SAFETY: promised by the caller.
                 unsafe { $dot }
             }
             #[inline(always)]
-            unsafe fn floats(sums: __m256i) -> Avx2 {
+            unsafe fn floats(sums: $vector) -> $lanes {
                 // SAFETY: promised by the caller.
-                unsafe { Avx2::of(_mm256_cvtepi32_ps(sums)) }
+                unsafe { $lanes::of($floats(sums)) }
             }
         }
     };
 }
 #[cfg(test)]
-pairs_256!(Add: sums, a, b => _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)));
-pairs_256!(Vnni: sums, a, b => dot_vnni(sums, a, b));
+pairs!(Add: __m256i, Avx2, _mm256_setzero_si256, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_cvtepi32_ps,
+    |sums, a, b| _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)));
+pairs!(Vnni: __m256i, Avx2, _mm256_setzero_si256, _mm256_loadu_si256, _mm256_set1_epi32, _mm256_cvtepi32_ps,
+    |sums, a, b| dot_vnni(sums, a, b));
+pairs!(Vnni512: __m512i, Avx512, _mm512_setzero_si512, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_cvtepi32_ps,
+    |sums, a, b| dot_vnni_512(sums, a, b));
 
 /// In assembly, because the compiler turns a chain of the intrinsic into `vpmaddwd` and `vpaddd`.
 #[inline]
@@ -100,36 +106,6 @@ fn dot_vnni_512(mut sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
             options(pure, nomem, nostack, preserves_flags));
     }
     sums
-}
-
-impl Pairs for Vnni512 {
-    type Vector = __m512i;
-    type Lanes = Avx512;
-    #[inline(always)]
-    unsafe fn zero() -> __m512i {
-        // SAFETY: promised by the caller.
-        unsafe { _mm512_setzero_si512() }
-    }
-    #[inline(always)]
-    unsafe fn load(from: *const i16) -> __m512i {
-        // SAFETY: promised by the caller.
-        unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn splat(from: *const i16) -> __m512i {
-        // SAFETY: promised by the caller.
-        unsafe { _mm512_set1_epi32(from.cast::<i32>().read_unaligned()) }
-    }
-    #[inline(always)]
-    unsafe fn dot(sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: promised by the caller.
-        unsafe { dot_vnni_512(sums, a, b) }
-    }
-    #[inline(always)]
-    unsafe fn floats(sums: __m512i) -> Avx512 {
-        // SAFETY: promised by the caller.
-        unsafe { Avx512::of(_mm512_cvtepi32_ps(sums)) }
-    }
 }
 
 /// `ROWS` rows times two vectors of sums, as the `f32` kernels are.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// 5 x 16: a vector is two registers, so twenty of the thirty-two hold sums and four a row of the panel. With six rows the
 /// compiler spills registers to the stack.
-pub(in crate::gemm) type NeonKernel = TwoVectors<Neon, 5>;
+pub(in crate::gemm) type NeonKernel<const ROUNDED: bool> = TwoVectors<Neon, 5, ROUNDED>;
 
 runner! {
     /// Runs a job with a kernel written for NEON.

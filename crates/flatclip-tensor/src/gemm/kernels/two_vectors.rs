@@ -1,16 +1,16 @@
 //! The `f32` tile of every instruction set with vectors.
 
-use super::STEP;
-use crate::gemm::driver::{Kernel, Operands, Tile, copy_row};
+use super::{STEP, pack_floats};
+use crate::gemm::driver::{Kernel, Operands, Tile};
 use crate::gemm::panels::PANEL;
 use crate::simd::Lanes;
 use std::marker::PhantomData;
 
 /// `ROWS` rows times two vectors. Instruction sets differ in how many rows fill the registers, and in whether two vectors are
 /// one panel or two.
-pub(in crate::gemm) struct TwoVectors<L, const ROWS: usize>(PhantomData<L>);
+pub(in crate::gemm) struct TwoVectors<L, const ROWS: usize, const ROUNDED: bool>(PhantomData<L>);
 
-impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
+impl<L: Lanes, const ROWS: usize, const ROUNDED: bool> Kernel for TwoVectors<L, ROWS, ROUNDED> {
     type Element = f32;
     type Lanes = L;
     const ROWS: usize = ROWS;
@@ -23,7 +23,7 @@ impl<L: Lanes, const ROWS: usize> Kernel for TwoVectors<L, ROWS> {
     }
     #[inline(always)]
     unsafe fn pack_row(from: &[f32], tile: &mut [f32], r: usize) {
-        copy_row::<Self>(from, tile, r);
+        pack_floats::<Self, ROUNDED>(from, tile, r);
     }
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]

@@ -7,10 +7,10 @@ use crate::simd::{Avx2, Avx512};
 use std::ops::Range;
 
 /// 6 x 16: twelve sums, two vectors of the panel and a broadcast fill the sixteen registers.
-pub(in crate::gemm) type Avx2Kernel = TwoVectors<Avx2, 6>;
+pub(in crate::gemm) type Avx2Kernel<const ROUNDED: bool> = TwoVectors<Avx2, 6, ROUNDED>;
 
 /// 12 x 32: twenty-four sums of the thirty-two registers.
-pub(in crate::gemm) type Avx512Kernel = TwoVectors<Avx512, 12>;
+pub(in crate::gemm) type Avx512Kernel<const ROUNDED: bool> = TwoVectors<Avx512, 12, ROUNDED>;
 
 runner! {
     /// Runs a job with a kernel written for AVX2.
