@@ -83,7 +83,7 @@ fn weights(path: &Path) -> Result<u64, Error> {
 }
 
 fn image(path: &Path) -> Result<u64, Error> {
-    let image = flatclip::image::open(path, &DecodeOptions::default())?;
+    let image = flatclip::Image::open(path)?;
     assert_eq!(image.rgb.len(), 3 * image.width * image.height);
     assert!((image.width * image.height) as u64 <= DecodeOptions::default().max_pixels);
     Ok(hash(&(image.width, image.height, &image.rgb)))

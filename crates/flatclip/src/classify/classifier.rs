@@ -13,7 +13,7 @@ use super::stream::Stream;
 use super::together::ViewPixels;
 use crate::error::Hint;
 #[cfg(feature = "figures")]
-use crate::image::sheet::{Tile, encode_png, sheet_with_legend};
+use crate::image::sheet::{Tile, encode_png, sheet};
 use crate::image::views::{ViewKey, ViewOptions, thumbnails};
 use crate::image::{self, DecodeOptions, Image};
 use crate::methods::bank::TextBank;
@@ -269,7 +269,7 @@ impl Classifier {
             "by score, lowest first; below each view its score and its own prediction".to_owned(),
             "orange frame: selected; black frame: the original image, where it is not selected".to_owned(),
         ];
-        encode_png(&sheet_with_legend(&tiles, columns, side, &legend)?)
+        encode_png(&sheet(&tiles, columns, side, &legend)?)
     }
 
     /// Decodes a file as this classifier reads images.

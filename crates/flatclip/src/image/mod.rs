@@ -14,11 +14,9 @@ pub mod views;
 
 use crate::Result;
 pub use crate::architecture::{Interpolation, Preprocess, ResizeMode};
-use crate::digest::Digest;
-pub use decode::{DECODER, decode_noted};
-pub use decode::{
-    DecodeOptions, ImageChanges, ImageNotes, Mode, Source, decode, decode_from, decoding_bytes, open, open_noted,
-};
+use crate::digest;
+pub use decode::{DECODER, DecodeOptions, ImageChanges, ImageNotes, Mode, Source};
+pub use decode::{decode, decode_from, decode_noted, decoding_bytes, open_noted};
 pub use preprocess::{ConvertOrder, Normalise, preprocess, preprocess_source};
 pub use resize::{Columns, Crop, Output};
 use std::path::Path;
@@ -42,7 +40,7 @@ impl Image {
 
     /// The same with choices.
     pub fn open_with(path: &Path, options: &DecodeOptions) -> Result<Self> {
-        open(path, options)
+        Ok(open_noted(path, options)?.0)
     }
 
     /// Decodes an image in memory.
@@ -52,7 +50,6 @@ impl Image {
 
     /// Names the image by its pixels.
     pub fn digest(&self) -> String {
-        let digest = Digest::default().number(self.width).number(self.height);
-        digest.bytes(&self.rgb).key()
+        digest::of_pixels(self.width, self.height, &self.rgb)
     }
 }

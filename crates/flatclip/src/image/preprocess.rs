@@ -166,7 +166,7 @@ pub fn preprocess_source(source: &Source, size: [usize; 2], how: &Preprocess, or
     }
     let channels = source.mode.channels();
     let mut samples = source.samples.clone();
-    multiply_alpha(&mut samples, source.mode);
+    by_alpha(&mut samples, source.mode, multiply);
     let planes = fit.resized(&Columns::new(&samples, channels, width, height))?;
     // Back to interleaved samples, where the conversions are written.
     let window = fit.output.window;
@@ -175,7 +175,7 @@ pub fn preprocess_source(source: &Source, size: [usize; 2], how: &Preprocess, or
     for (i, pixel) in samples.chunks_exact_mut(channels).enumerate() {
         pixel.iter_mut().enumerate().for_each(|(c, value)| *value = planes[c * pixels + i]);
     }
-    divide_alpha(&mut samples, source.mode);
+    by_alpha(&mut samples, source.mode, divide);
     let rgb = Source::new(window.width, window.height, source.mode, samples).into_image().rgb;
     let planes = (0..3).flat_map(|c| rgb.iter().skip(c).step_by(3).copied()).collect();
     let fill = Source::new(1, 1, source.mode, vec![how.fill; channels]).into_image().rgb;
@@ -197,25 +197,23 @@ fn nearest(source: &Source, output: Output) -> Vec<u8> {
     (0..3).flat_map(|c| ys.iter().flat_map(move |&y| xs.iter().map(move |&x| pixel(c, y, x)))).collect()
 }
 
-fn multiply_alpha(samples: &mut [u8], mode: Mode) {
+/// Changes the colours of every pixel by its opacity, if the mode has one.
+fn by_alpha(samples: &mut [u8], mode: Mode, change: impl Fn(u8, u8) -> u8) {
     if !mode.has_alpha() {
         return;
     }
     for pixel in samples.chunks_exact_mut(mode.channels()) {
-        if let Some((alpha, colours)) = pixel.split_last_mut() {
-            colours.iter_mut().for_each(|c| *c = multiply(*c, *alpha));
+        if let Some((&mut alpha, colours)) = pixel.split_last_mut() {
+            colours.iter_mut().for_each(|c| *c = change(*c, alpha));
         }
     }
 }
 
-fn divide_alpha(samples: &mut [u8], mode: Mode) {
-    if !mode.has_alpha() {
-        return;
-    }
-    for pixel in samples.chunks_exact_mut(mode.channels()) {
-        if let Some((&mut alpha @ 1..=254, colours)) = pixel.split_last_mut() {
-            colours.iter_mut().for_each(|c| *c = (255 * u32::from(*c) / u32::from(alpha)).min(255) as u8);
-        }
+/// The inverse of [`multiply`]; what is transparent stays.
+fn divide(colour: u8, alpha: u8) -> u8 {
+    match alpha {
+        1..=254 => (255 * u32::from(colour) / u32::from(alpha)).min(255) as u8,
+        _ => colour,
     }
 }
 

@@ -26,13 +26,8 @@ pub struct Tile<'a> {
     pub frame: Option<[u8; 3]>,
 }
 
-/// Draws tiles of `size x size` pixels in rows of `columns`.
-pub fn sheet(tiles: &[Tile<'_>], columns: usize, size: usize) -> Result<Image> {
-    sheet_with_legend(tiles, columns, size, &[])
-}
-
-/// The same with lines of text above.
-pub fn sheet_with_legend(tiles: &[Tile<'_>], columns: usize, size: usize, legend: &[String]) -> Result<Image> {
+/// Draws tiles of `size x size` pixels in rows of `columns`, below the lines of a legend.
+pub fn sheet(tiles: &[Tile<'_>], columns: usize, size: usize, legend: &[String]) -> Result<Image> {
     if tiles.is_empty() || columns == 0 || size == 0 {
         let found = format!("{} tiles of {size} pixels in {columns} columns", tiles.len());
         return Err(Error::config("sheet", format!("expected at least one of each, found {found}")));
@@ -160,7 +155,7 @@ mod tests {
     fn a_sheet_holds_every_tile_its_frame_and_its_label() {
         let red = Image { width: 8, height: 4, rgb: [200, 0, 0].repeat(32) };
         let tile = Tile { image: &red, label: "A\nlong label".into(), frame: Some([0, 0, 255]) };
-        let page = sheet(&[tile.clone(), Tile { frame: None, ..tile.clone() }, tile.clone()], 2, 20).unwrap();
+        let page = sheet(&[tile.clone(), Tile { frame: None, ..tile.clone() }, tile.clone()], 2, 20, &[]).unwrap();
         let layout = Layout::new(&[tile], 2, 20, 0);
         assert_eq!((page.width, page.height), (layout.gap + 2 * layout.wide, layout.gap + 2 * layout.high));
         let count = |colour: [u8; 3]| page.rgb.chunks_exact(3).filter(|p| **p == colour).count();
@@ -175,6 +170,6 @@ mod tests {
 
     #[test]
     fn nothing_to_show_is_an_error() {
-        assert_eq!(sheet(&[], 3, 20).unwrap_err().code(), "option.invalid");
+        assert_eq!(sheet(&[], 3, 20, &[]).unwrap_err().code(), "option.invalid");
     }
 }

@@ -150,13 +150,37 @@ pub fn make_views(image: &Image, options: &ViewOptions, key: ViewKey<'_>) -> Res
 /// The same into a buffer that keeps its memory from image to image: half of the time of making views is the system's, for
 /// the pages of a new one.
 pub fn make_views_into(image: &Image, options: &ViewOptions, key: ViewKey<'_>, out: &mut Vec<f32>) -> Result<()> {
-    let len = check(options)?;
-    let columns = Columns::new(&image.rgb, 3, image.width, image.height);
     let normalise = Normalise::of(&options.preprocess);
-    out.resize(options.count * len, 0.0);
+    render(image, options, key, out, |mut bytes, draw, out| match &draw.mix {
+        Some(mix) => {
+            if draw.flip {
+                flip(&mut bytes, options.size);
+            }
+            mix.apply(&bytes, options.size, &normalise, out);
+        }
+        None => normalise.planes(out, &bytes, options.size, draw.flip),
+    })
+}
+
+/// Every view into its place of `out`: `finish` gets its bytes, neither flipped nor mixed, and what was drawn.
+fn render<T: Copy + Default + Send>(
+    image: &Image,
+    options: &ViewOptions,
+    key: ViewKey<'_>,
+    out: &mut Vec<T>,
+    finish: impl Fn(Vec<u8>, &Draw, &mut [T]) + Sync,
+) -> Result<()> {
+    let (len, size) = (check(options)?, options.size);
+    let columns = Columns::new(&image.rgb, 3, image.width, image.height);
+    out.resize(options.count * len, T::default());
     out.par_chunks_exact_mut(len).enumerate().try_for_each(|(index, out)| {
         let draw = draw_view(image.width, image.height, options, key, index);
-        render(&columns, &draw, options, &normalise, out)
+        let bytes = match draw.crop {
+            Some(crop) => columns.resize(crop, Output::whole(size, size), options.interpolation)?,
+            None => preprocess::fitted(&columns, [size, size], &options.preprocess)?,
+        };
+        finish(bytes, &draw, out);
+        Ok(())
     })
 }
 
@@ -189,17 +213,12 @@ impl Pixels {
 
 /// All views as bytes, not normalised; for policies that do not mix.
 pub fn make_view_bytes(image: &Image, options: &ViewOptions, key: ViewKey<'_>) -> Result<Vec<u8>> {
-    let len = check(options)?;
-    let columns = Columns::new(&image.rgb, 3, image.width, image.height);
-    let mut out = vec![0; options.count * len];
-    out.par_chunks_exact_mut(len).enumerate().try_for_each(|(index, out)| {
-        let draw = draw_view(image.width, image.height, options, key, index);
-        let mut bytes = crop(&columns, &draw, options)?;
+    let mut out = Vec::new();
+    render(image, options, key, &mut out, |mut bytes, draw, out| {
         if draw.flip {
             flip(&mut bytes, options.size);
         }
         out.copy_from_slice(&bytes);
-        Ok(())
     })?;
     Ok(out)
 }
@@ -231,36 +250,6 @@ fn check(options: &ViewOptions) -> Result<usize> {
         return Err(Error::config("views.range", format!("{expected}, found {range:?}")));
     }
     Ok(3 * options.size * options.size)
-}
-
-/// The bytes of a view, neither flipped nor mixed.
-fn crop(columns: &Columns<'_>, draw: &Draw, options: &ViewOptions) -> Result<Vec<u8>> {
-    match draw.crop {
-        Some(crop) => columns.resize(crop, Output::whole(options.size, options.size), options.interpolation),
-        None => preprocess::fitted(columns, [options.size, options.size], &options.preprocess),
-    }
-}
-
-/// One view into its place of the tower's input.
-fn render(
-    columns: &Columns<'_>,
-    draw: &Draw,
-    options: &ViewOptions,
-    normalise: &Normalise,
-    out: &mut [f32],
-) -> Result<()> {
-    let size = options.size;
-    let mut bytes = crop(columns, draw, options)?;
-    match &draw.mix {
-        Some(mix) => {
-            if draw.flip {
-                flip(&mut bytes, size);
-            }
-            mix.apply(&bytes, size, normalise, out);
-        }
-        None => normalise.planes(out, &bytes, size, draw.flip),
-    }
-    Ok(())
 }
 
 #[cfg(test)]

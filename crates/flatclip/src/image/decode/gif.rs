@@ -13,13 +13,13 @@ impl File<'_> {
         let screen = (usize::from(decoder.width()), usize::from(decoder.height()));
         let global = decoder.global_palette().map(<[u8]>::to_vec);
         let frame = decoder.next_frame_info().map_err(|e| self.error(e))?.ok_or_else(|| self.error("no frame"))?;
-        let place = Place::of(frame);
+        let [left, top, wide, high] = [frame.left, frame.top, frame.width, frame.height].map(usize::from);
         let (interlaced, transparent) = (frame.interlaced, frame.transparent);
         let palette = frame.palette.clone().or(global).ok_or_else(|| self.error("no palette"))?;
-        if place.width == 0 || place.height == 0 {
-            return Err(self.error(format!("the first frame has {} x {} pixels", place.width, place.height)));
+        if wide == 0 || high == 0 {
+            return Err(self.error(format!("the first frame has {wide} x {high} pixels")));
         }
-        let (width, height) = (screen.0.max(place.left + place.width), screen.1.max(place.top + place.height));
+        let (width, height) = (screen.0.max(left + wide), screen.1.max(top + high));
         self.check_size(width as u64, height as u64)?;
 
         // A palette that is the grey ramp makes a grey image. Otherwise indices are read into the last third of the
@@ -32,9 +32,9 @@ impl File<'_> {
         if let Some(index) = transparent.filter(|&index| index != 0) {
             indices.fill(index);
         }
-        for row in rows(place.height, interlaced) {
-            let start = (place.top + row) * width + place.left;
-            let whole = decoder.fill_buffer(&mut indices[start..start + place.width]).map_err(|e| self.error(e))?;
+        for row in rows(high, interlaced) {
+            let start = (top + row) * width + left;
+            let whole = decoder.fill_buffer(&mut indices[start..start + wide]).map_err(|e| self.error(e))?;
             if !whole {
                 return Err(self.error("the file ends before its image does"));
             }
@@ -47,21 +47,6 @@ impl File<'_> {
             }
         }
         Ok(Source { palette, ..Source::new(width, height, mode, samples) })
-    }
-}
-
-/// Where the frame lies on the screen.
-struct Place {
-    left: usize,
-    top: usize,
-    width: usize,
-    height: usize,
-}
-
-impl Place {
-    fn of(frame: &gif::Frame<'_>) -> Self {
-        let [left, top, width, height] = [frame.left, frame.top, frame.width, frame.height].map(usize::from);
-        Self { left, top, width, height }
     }
 }
 

@@ -254,12 +254,8 @@ pub fn decode_noted(path: &Path, bytes: &[u8], options: &DecodeOptions) -> Resul
     Ok((image, file.notes.get()))
 }
 
-/// Reads and decodes a file. Its size and its first bytes are looked at before it is read, its header before it is decoded.
-pub fn open(path: &Path, options: &DecodeOptions) -> Result<Image> {
-    Ok(open_noted(path, options)?.0)
-}
-
-/// The same, and what was done to the image.
+/// Reads and decodes a file, and says what was done to the image. The file's size and first bytes are looked at before it is
+/// read, its header before it is decoded.
 pub fn open_noted(path: &Path, options: &DecodeOptions) -> Result<(Image, ImageNotes)> {
     let file = std::fs::File::open(path).map_err(Error::io(path))?;
     let size = file.metadata().map_err(Error::io(path))?.len();

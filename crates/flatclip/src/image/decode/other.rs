@@ -1,7 +1,7 @@
 //! WebP, BMP and converted TIFF through the `image` crate.
 
 use super::{File, Mode, Result, Source, shorten};
-use ::image::{DynamicImage, GrayImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage, RgbaImage};
+use ::image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use std::io::Cursor;
 
 impl File<'_> {
@@ -21,24 +21,23 @@ impl File<'_> {
         self.check_size(width.into(), height.into())?;
         let orientation = decoder.orientation().ok();
         let plain = if format == ImageFormat::Tiff { self.plain_tiff()? } else { None };
-        let image = match plain {
-            Some(image) => image,
+        let (mode, samples) = match plain {
+            Some(samples) => samples,
             None => {
                 let bytes_per_pixel = bytes_per_pixel(self.bytes, format);
                 self.check_memory(u64::from(width) * u64::from(height) * bytes_per_pixel)?;
-                DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?
+                let image = DynamicImage::from_decoder(decoder).map_err(|e| self.error(e))?;
+                let scale = self.options.exif;
+                if scale && matches!(image, DynamicImage::ImageLuma16(_)) {
+                    self.note(|notes| notes.scaled_grey = true);
+                }
+                samples_of(image, Layout::of(self.bytes, format), scale)
+                    .ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?
             }
         };
-        let (width, height) = (image.width() as usize, image.height() as usize);
-        let scale = self.options.exif;
-        if scale && matches!(image, DynamicImage::ImageLuma16(_)) {
-            self.note(|notes| notes.scaled_grey = true);
-        }
-        let samples = samples_of(eight_bits(image, scale), Layout::of(self.bytes, format));
-        let (mode, samples) = samples.ok_or_else(|| self.error("pixels of a kind that PIL would not read either"))?;
         // Pillow always rotates a TIFF when it loads it.
         let wanted = self.options.exif || format == ImageFormat::Tiff;
-        Ok(self.turn(Source::new(width, height, mode, samples), orientation, wanted))
+        Ok(self.turn(Source::new(width as usize, height as usize, mode, samples), orientation, wanted))
     }
 }
 
@@ -88,35 +87,19 @@ fn has_grey_ramp(bytes: &[u8]) -> bool {
 }
 
 /// Of 16-bit colours the high byte; 16-bit grey is scaled or cut off at 255. TIFF alone has them here.
-fn eight_bits(image: DynamicImage, scale_grey: bool) -> DynamicImage {
-    match image {
-        DynamicImage::ImageLuma16(p) => {
-            let (width, height) = p.dimensions();
-            let grey = |v: u16| if scale_grey { (v >> 8) as u8 } else { v.min(255) as u8 };
-            let samples = p.into_raw().into_iter().map(grey).collect();
-            GrayImage::from_raw(width, height, samples).map_or_else(DynamicImage::default, DynamicImage::from)
-        }
-        p @ DynamicImage::ImageLumaA16(_) => DynamicImage::from(p.to_luma_alpha8()),
-        DynamicImage::ImageRgb16(p) => {
-            let (width, height) = p.dimensions();
-            let samples = p.into_raw().into_iter().map(|v| (v >> 8) as u8).collect();
-            RgbImage::from_raw(width, height, samples).map_or_else(DynamicImage::default, DynamicImage::from)
-        }
-        DynamicImage::ImageRgba16(p) => {
-            let (width, height) = p.dimensions();
-            let samples = p.into_raw().into_iter().map(|v| (v >> 8) as u8).collect();
-            RgbaImage::from_raw(width, height, samples).map_or_else(DynamicImage::default, DynamicImage::from)
-        }
-        other => other,
-    }
-}
-
-fn samples_of(image: DynamicImage, layout: Layout) -> Option<(Mode, Vec<u8>)> {
+fn samples_of(image: DynamicImage, layout: Layout, scale_grey: bool) -> Option<(Mode, Vec<u8>)> {
+    let bytes = |words: Vec<u16>, byte: fn(u16) -> u8| words.into_iter().map(byte).collect::<Vec<u8>>();
+    let high = |word: u16| (word >> 8) as u8;
     let (mode, mut samples) = match image {
         DynamicImage::ImageLuma8(p) => (Mode::Luma, p.into_raw()),
         DynamicImage::ImageLumaA8(p) => (Mode::LumaAlpha, p.into_raw()),
         DynamicImage::ImageRgb8(p) => (Mode::Rgb, p.into_raw()),
         DynamicImage::ImageRgba8(p) => (Mode::Rgba, p.into_raw()),
+        DynamicImage::ImageLuma16(p) if scale_grey => (Mode::Luma, bytes(p.into_raw(), high)),
+        DynamicImage::ImageLuma16(p) => (Mode::Luma, bytes(p.into_raw(), |word| word.min(255) as u8)),
+        p @ DynamicImage::ImageLumaA16(_) => (Mode::LumaAlpha, p.to_luma_alpha8().into_raw()),
+        DynamicImage::ImageRgb16(p) => (Mode::Rgb, bytes(p.into_raw(), high)),
+        DynamicImage::ImageRgba16(p) => (Mode::Rgba, bytes(p.into_raw(), high)),
         _ => return None,
     };
     Some(match (layout, mode) {

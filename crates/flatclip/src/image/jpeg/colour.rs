@@ -2,7 +2,9 @@
 //! of samples that the next pixels need are kept.
 
 use super::super::preprocess::multiply;
+use super::coefficients::Coefficients;
 use super::{Component, Frame, Mode, idct};
+use std::ops::Range;
 
 /// What the components of a frame mean.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,16 +88,21 @@ impl Painter {
         if self.as_rgb && mode == Mode::Cmyk { Mode::Rgb } else { mode }
     }
 
-    /// The next row of blocks of a component.
-    pub(super) fn push(&mut self, index: usize, blocks: &[[i16; 64]], quantization: &[u16; 64]) {
-        let plane = &mut self.planes[index];
-        let old = plane.rows.len();
-        plane.rows.resize(old + plane.stride * 8, 0);
-        idct::samples(blocks, quantization, &mut plane.rows[old..]);
-    }
-
-    /// Paints every row whose samples are there.
-    pub(super) fn paint(&mut self) {
+    /// Takes the next rows of blocks of each component, and paints every row whose samples are there.
+    pub(super) fn paint(
+        &mut self,
+        frame: &Frame,
+        blocks: &[Coefficients],
+        rows: impl Fn(&Component) -> Range<usize>,
+    ) -> Result<(), String> {
+        for ((component, blocks), plane) in frame.components.iter().zip(blocks).zip(&mut self.planes) {
+            let table = component.table.as_ref().ok_or("a quantization table is missing")?;
+            for row in rows(component) {
+                let old = plane.rows.len();
+                plane.rows.resize(old + plane.stride * 8, 0);
+                idct::samples(blocks.row(row), table, &mut plane.rows[old..]);
+            }
+        }
         while self.next < self.height && self.planes.iter().all(|plane| plane.has(self.next)) {
             for plane in &mut self.planes {
                 plane.upsample(self.next);
@@ -106,6 +113,7 @@ impl Painter {
         for plane in &mut self.planes {
             plane.forget(self.next);
         }
+        Ok(())
     }
 
     pub(super) fn finish(self) -> Result<(Mode, Vec<u8>), String> {

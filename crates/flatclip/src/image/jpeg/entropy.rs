@@ -118,32 +118,11 @@ impl<'a> Decoder<'a> {
         }
         let table = self.alternating[alternating].clone().ok_or(missing)?;
         match (scan.progressive, scan.refine) {
-            (false, _) => self.whole(block, &table),
-            (true, false) => self.first_pass(block, &table),
+            (false, _) => self.values::<false>(block, &table),
+            (true, false) => self.values::<true>(block, &table),
             (true, true) => self.refining_pass(block, &table),
         }
         Ok(())
-    }
-
-    /// The rest of a baseline block: runs of zeros and values.
-    fn whole(&mut self, block: &mut [i16; 64], table: &Huffman) {
-        let mut k = 1;
-        while k < 64 {
-            let symbol = self.bits.symbol(table);
-            let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
-            if size == 0 {
-                if run != 15 {
-                    return;
-                }
-                k += 16;
-                continue;
-            }
-            k += run;
-            // A run beyond the block is damage; libjpeg writes such values to the last place.
-            let place = NATURAL_ORDER[k.min(63)];
-            block[usize::from(place)] = self.bits.value(size) as i16;
-            k += 1;
-        }
     }
 
     /// Whether the scan has no data for the next block.
@@ -153,22 +132,28 @@ impl<'a> Decoder<'a> {
         empty
     }
 
-    fn first_pass(&mut self, block: &mut [i16; 64], table: &Huffman) {
-        let mut k = self.scan.first;
-        while k <= self.scan.last {
+    /// Runs of zeros and values: the rest of a baseline block, or the first pass over some of a progressive one.
+    fn values<const PROGRESSIVE: bool>(&mut self, block: &mut [i16; 64], table: &Huffman) {
+        let (first, last, low) =
+            if PROGRESSIVE { (self.scan.first, self.scan.last, self.scan.low) } else { (1, 63, 0) };
+        let mut k = first;
+        while k <= last {
             let symbol = self.bits.symbol(table);
             let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
             if size == 0 {
                 if run != 15 {
-                    self.empty_run = (1 << run) - 1 + self.bits.take(run);
+                    if PROGRESSIVE {
+                        self.empty_run = (1 << run) - 1 + self.bits.take(run);
+                    }
                     return;
                 }
                 k += 16;
                 continue;
             }
             k += run as usize;
+            // A run beyond the block is damage; libjpeg writes such values to the last place.
             let place = NATURAL_ORDER[k.min(63)];
-            block[usize::from(place)] = (self.bits.value(size) << self.scan.low) as i16;
+            block[usize::from(place)] = (self.bits.value(size) << low) as i16;
             k += 1;
         }
     }

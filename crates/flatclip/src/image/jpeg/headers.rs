@@ -89,7 +89,7 @@ impl<'a> File<'a> {
 
     /// The body of a segment; its length must lie inside the file.
     fn segment(&mut self) -> Result<&'a [u8], String> {
-        let rest = self.bytes.get(self.at..).unwrap_or(&[]);
+        let rest = self.rest();
         let &[high, low, ..] = rest else { return Err("the file ends inside a header".into()) };
         let length = usize::from(u16::from_be_bytes([high, low]));
         let body =
@@ -100,36 +100,27 @@ impl<'a> File<'a> {
 
     pub(super) fn read_segment(&mut self, code: u8) -> Result<(), String> {
         match code {
-            0xd0..=0xd7 => {}
-            0xc0..=0xc2 => {
-                let body = self.segment()?;
-                self.read_frame(body, code == 0xc2)?;
-            }
-            0xc4 => {
-                let body = self.segment()?;
-                self.read_huffman(body)?;
-            }
+            0xd0..=0xd7 => return Ok(()),
+            0xc0..=0xc2 | 0xc4 | 0xdb..=0xdd | 0xe0..=0xef | 0xfe => {}
             0xc3 | 0xc5..=0xcf => {
                 return Err(format!("JPEG process {code:#x} (lossless, arithmetic) is not supported"));
             }
-            0xdb => {
-                let body = self.segment()?;
-                self.read_quantization(body)?;
-            }
-            0xdd => {
-                let body = self.segment()?;
-                let &[high, low] = body else { return Err("a restart interval of wrong length".into()) };
-                self.restart_interval = usize::from(u16::from_be_bytes([high, low]));
-            }
-            0xe0..=0xef => {
-                let body = self.segment()?;
-                self.read_application(code, body)?;
-            }
-            // Comments, and a number of lines that libjpeg does not use either.
-            0xfe | 0xdc => drop(self.segment()?),
             _ => return Err(format!("marker {code:#04x} where a segment should begin")),
         }
-        Ok(())
+        let body = self.segment()?;
+        match code {
+            0xc0..=0xc2 => self.read_frame(body, code == 0xc2),
+            0xc4 => self.read_huffman(body),
+            0xdb => self.read_quantization(body),
+            0xdd => {
+                let &[high, low] = body else { return Err("a restart interval of wrong length".into()) };
+                self.restart_interval = usize::from(u16::from_be_bytes([high, low]));
+                Ok(())
+            }
+            0xe0..=0xef => self.read_application(code, body),
+            // Comments, and a number of lines that libjpeg does not use either.
+            _ => Ok(()),
+        }
     }
 
     /// What applications add. Colour profiles and the like say nothing about the pixels.

@@ -157,13 +157,7 @@ fn read_rows(
     for _ in 0..rows {
         blocks.iter_mut().for_each(Coefficients::clear);
         decoder.row(frame, members, &mut blocks, 0)?;
-        for (index, component) in frame.components.iter().enumerate() {
-            let table = component.table.as_ref().ok_or("a quantization table is missing")?;
-            for row in 0..block_rows(component) {
-                painter.push(index, blocks[index].row(row), table);
-            }
-        }
-        painter.paint();
+        painter.paint(frame, &blocks, |component| 0..block_rows(component))?;
     }
     let used = decoder.used();
     file.pass(used);
@@ -195,13 +189,7 @@ fn read_bands(bytes: &[u8], bands: Bands, mut painter: Painter) -> Result<Painte
             blocks = read_band(&frame, &scans, number, band)?;
         }
         for unit in band.clone() {
-            for (index, component) in frame.components.iter().enumerate() {
-                let table = component.table.as_ref().ok_or("a quantization table is missing")?;
-                for row in unit * component.down..(unit + 1) * component.down {
-                    painter.push(index, blocks[index].row(row), table);
-                }
-            }
-            painter.paint();
+            painter.paint(&frame, &blocks, |component| unit * component.down..(unit + 1) * component.down)?;
         }
     }
     Ok(painter)
