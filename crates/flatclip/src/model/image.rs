@@ -84,7 +84,7 @@ impl ImageTower for ImageKernels {
     fn encode(&self, pixels: &[f32], count: usize) -> Result<Matrix> {
         self.check_pixels(pixels, count)?;
         Ok(match &self.kind {
-            Kind::Vit(vit) => vit.encode(pixels, count, &[], &vit.norms),
+            Kind::Vit(vit) => vit.plain().encode(pixels, count),
             Kind::ResNet(resnet) => resnet.encode(pixels, count),
             Kind::Absent => return Err(not_loaded()),
         })

@@ -7,7 +7,6 @@ mod clip;
 mod context;
 mod context_pass;
 mod image;
-mod input;
 mod load;
 mod modified_resnet;
 mod norms;

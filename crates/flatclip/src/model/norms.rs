@@ -30,11 +30,8 @@ impl NormAffine {
             let reason = format!("expected a scale and a shift for each norm, found {} tensors", tensors.len());
             return Err(Error::config("LayerNorm parameters", reason));
         }
-        let mut values = tensors.into_iter();
-        let mut norms = Vec::new();
-        while let (Some(weight), Some(bias)) = (values.next(), values.next()) {
-            norms.push(Norm { weight, bias, epsilon: 1e-5 });
-        }
+        let norm = |t: &[Vec<f32>]| Norm { weight: t[0].clone(), bias: t[1].clone(), epsilon: 1e-5 };
+        let mut norms: Vec<Norm> = tensors.chunks(2).map(norm).collect();
         let (pre, post) = (Some(norms.remove(0)), norms.pop().unwrap_or_else(|| Norm::zeros(0, 1e-5)));
         Ok(Self { pre, blocks: norms.chunks(2).map(|pair| [pair[0].clone(), pair[1].clone()]).collect(), post })
     }

@@ -1,7 +1,6 @@
 //! How prompts are cut: into what all classes share and what each has to itself, and the latter into chunks.
 
-use super::context::Context;
-use super::input::{Row, Source};
+use super::context::{Context, Row, Source};
 use super::text::TextKernels;
 use crate::{Error, Result};
 use std::ops::Range;

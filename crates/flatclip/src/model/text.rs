@@ -3,9 +3,8 @@
 use super::LoadOptions;
 use super::block::{Block, BlockNorms, BlockSpec, Norm};
 use super::clip::LARGE_BUDGET;
-use super::context::{ClassTokens, Context, Position};
+use super::context::{ClassTokens, Context, Position, Row, Source, end_of_text};
 use super::context_pass::TextRun;
-use super::input::{Row, Source, end_of_text};
 use super::load::{Reader, in_parallel};
 use super::plan::Plan;
 use super::prefix::Input;

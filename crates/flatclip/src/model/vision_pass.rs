@@ -1,22 +1,20 @@
 //! A forward pass through a vision transformer with a backward pass to visual prompts, to LayerNorm parameters, and
 //! from gradients on the tokens between blocks.
 //!
-//! Images go in small chunks. The backward pass computes each block again from its recorded input, and the inputs too of
-//! images whose tokens were not recorded; images without any gradient are skipped.
+//! Each image goes alone: gradients are wanted of a few views, which several at a time would share out unevenly, and what a
+//! block keeps of one image is large. The backward pass computes each block again from its recorded input, and the inputs
+//! too of images whose tokens were not recorded; images without any gradient are skipped.
 
-use super::block::Side;
+use super::block::{Scratch, Side};
 use super::norms::NormAffine;
 use super::towers::VisionPass;
-use super::vit::Vit;
+use super::vit::{Prompted, Vit};
 use crate::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::attention::Queries;
 use flatclip_tensor::ops::{normalise, normalise_backward};
 use rayon::prelude::*;
-
-/// Images that go together: gradients are wanted of a few views, which several at a time would share out unevenly, and what
-/// a block keeps of one image is large.
-const CHUNK_IMAGES: usize = 1;
+use std::cell::OnceCell;
 
 /// What a vision pass computes with besides pixels.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,11 +59,18 @@ impl<'a> VisionRun<'a> {
         check(vit, input)?;
         let norms = input.norms.unwrap_or(&vit.norms).clone();
         let prompts = input.prompts.to_vec();
-        let kept = input.recorded.min(count);
+        let (kept, dim) = (input.recorded.min(count), vit.embed_dim());
         let (first, rest) = pixels.split_at(kept * vit.pixels());
-        let (mut raw, records) = recorded(vit, first, &prompts, &norms);
-        raw.extend(vit.encode(rest, count - kept, &prompts, &norms).data());
-        let dim = vit.embed_dim();
+        let tower = Prompted { vit, prompts: &prompts, norms: &norms };
+        let recorded = first.par_chunks(vit.pixels()).map(|pixels| {
+            let outputs = block_outputs(tower, &tower.embed(pixels));
+            let mut raw = vec![0.0; dim];
+            tower.head(&last_output(&outputs)[..vit.width], &mut raw);
+            (raw, outputs)
+        });
+        let (raw, records): (Vec<Vec<f32>>, Vec<Record>) = recorded.unzip();
+        let mut raw = raw.concat();
+        raw.extend(tower.encode(rest, count - kept).data());
         let mut features = Matrix::from_vec(count, dim, raw);
         let lengths = normalise(features.data_mut(), dim);
         Ok(Self { vit, pixels: pixels.to_vec(), prompts, norms, features, lengths, records })
@@ -91,15 +96,19 @@ impl<'a> VisionRun<'a> {
         Ok(())
     }
 
+    fn tower(&self) -> Prompted<'_> {
+        Prompted { vit: self.vit, prompts: &self.prompts, norms: &self.norms }
+    }
+
+    /// Values of the tokens of one image.
     fn image_size(&self) -> usize {
-        self.tokens_per_image() * self.vit.width
+        self.tower().tokens() * self.vit.width
     }
 
     fn is_active(&self, image: usize, d_raw: &[f32], d_tokens: &[(usize, Vec<f32>)]) -> bool {
-        let (dim, size) = (self.features.cols(), self.image_size());
         let any = |d: &[f32]| d.iter().any(|&d| d != 0.0);
-        any(&d_raw[image * dim..(image + 1) * dim])
-            || d_tokens.iter().any(|(_, d)| any(&d[image * size..(image + 1) * size]))
+        any(piece(d_raw, self.features.cols(), image))
+            || d_tokens.iter().any(|(_, d)| any(piece(d, self.image_size(), image)))
     }
 
     fn no_gradient(&self) -> VisionGradient {
@@ -109,32 +118,27 @@ impl<'a> VisionRun<'a> {
         }
     }
 
-    fn chunk_gradient(&self, images: &[usize], d_raw: &[f32], d_tokens: &[(usize, Vec<f32>)]) -> VisionGradient {
-        let (vit, norms, size) = (self.vit, &self.norms, self.image_size());
+    fn image_gradient(&self, image: usize, d_raw: &[f32], d_tokens: &[(usize, Vec<f32>)]) -> VisionGradient {
+        let (vit, norms, tower) = (self.vit, &self.norms, self.tower());
         let mut gradient = self.no_gradient();
-        let pixels = gather(&self.pixels, vit.pixels(), images);
-        let embedded = vit.embed(&pixels, self.prompts.first());
-        let records: Option<Vec<&Record>> = images.iter().map(|&image| self.records.get(image)).collect();
-        let outputs = match records {
-            Some(records) => {
-                let block = |i: usize| records.iter().flat_map(|image| image[i].iter().copied()).collect();
-                (0..vit.blocks.len()).map(block).collect()
-            }
-            None => block_outputs(vit, &embedded, images.len(), &self.prompts, norms),
-        };
-        let starts = vit.starts(images.len(), &self.prompts);
-        let mut d = self.head_gradient(images, d_raw, outputs.last().map_or(&[][..], Vec::as_slice), &mut gradient);
+        let embedded = tower.embed(piece(&self.pixels, vit.pixels(), image));
+        let again = OnceCell::new();
+        let record = self.records.get(image);
+        let outputs = record.unwrap_or_else(|| again.get_or_init(|| block_outputs(tower, &embedded)));
+        let starts = tower.starts(1);
+        let shape = vit.shape(&starts, Queries::All);
+        let class_token = &last_output(outputs)[..vit.width];
+        let mut d = self.head_gradient(piece(d_raw, self.features.cols(), image), class_token, &mut gradient);
         for (layer, block) in vit.blocks.iter().enumerate().rev() {
-            let x = block_input(vit, &embedded, &outputs, &self.prompts, norms, layer);
-            let shape = vit.shape(&starts, Queries::All);
+            let x = block_input(tower, &embedded, outputs, layer);
             let tape = block.tape(&x, &shape, &norms.blocks[layer]);
             let side = Side { norms: Some(&mut gradient.norms.blocks[layer]), ..Side::default() };
             d = block.backward(&x, &tape, &shape, &norms.blocks[layer], d, side);
             for (_, d_tokens) in d_tokens.iter().filter(|(at, _)| *at == layer) {
-                d.iter_mut().zip(gather(d_tokens, size, images)).for_each(|(d, t)| *d += t);
+                d.iter_mut().zip(piece(d_tokens, self.image_size(), image)).for_each(|(d, t)| *d += t);
             }
             if layer > 0 {
-                take_prompt_gradient(&mut d, size, gradient.prompts.get_mut(layer));
+                take_prompt_gradient(&mut d, gradient.prompts.get_mut(layer));
             }
         }
         let mut d_embedded = vec![0.0; d.len()];
@@ -142,27 +146,21 @@ impl<'a> VisionRun<'a> {
             pre.backward(&embedded, &d, &mut d_embedded);
             gradient.add_gradient(&embedded, &d);
         }
-        take_prompt_gradient(&mut d_embedded, size, gradient.prompts.first_mut());
+        take_prompt_gradient(&mut d_embedded, gradient.prompts.first_mut());
         gradient
     }
 
-    /// Through projection and `ln_post`, to the output of the last block: zero but for class tokens.
-    fn head_gradient(&self, images: &[usize], d_raw: &[f32], last: &[f32], gradient: &mut VisionGradient) -> Vec<f32> {
-        let (width, size) = (self.vit.width, self.image_size());
-        let d_raw = gather(d_raw, self.features.cols(), images);
-        let mut d_normal = vec![0.0; images.len() * width];
+    /// Through projection and `ln_post`, to the output of the last block: zero but for the class token.
+    fn head_gradient(&self, d_raw: &[f32], class_token: &[f32], gradient: &mut VisionGradient) -> Vec<f32> {
+        let width = self.vit.width;
+        let mut d_normal = vec![0.0; width];
         match &self.vit.projection {
-            Some(projection) => projection.backward(&d_raw, images.len(), &mut d_normal),
-            None => d_normal.copy_from_slice(&d_raw),
+            Some(projection) => projection.backward(d_raw, 1, &mut d_normal),
+            None => d_normal.copy_from_slice(d_raw),
         }
-        let class_tokens = class_tokens(last, size, width);
-        let mut d_class = vec![0.0; d_normal.len()];
-        self.norms.post.backward(&class_tokens, &d_normal, &mut d_class);
-        gradient.norms.post.add_gradient(&class_tokens, &d_normal);
-        let mut d = vec![0.0; images.len() * size];
-        for (d, d_class) in d.chunks_exact_mut(size).zip(d_class.chunks_exact(width)) {
-            d[..width].copy_from_slice(d_class);
-        }
+        let mut d = vec![0.0; self.image_size()];
+        self.norms.post.backward(class_token, &d_normal, &mut d[..width]);
+        gradient.norms.post.add_gradient(class_token, &d_normal);
         d
     }
 }
@@ -177,7 +175,7 @@ impl VisionPass for VisionRun<'_> {
     }
 
     fn tokens_per_image(&self) -> usize {
-        self.vit.tokens() + self.prompts.first().map_or(0, Matrix::rows)
+        self.tower().tokens()
     }
 
     fn tokens(&self, block: usize) -> Result<Matrix> {
@@ -191,12 +189,12 @@ impl VisionPass for VisionRun<'_> {
         }
         let data = match block.checked_sub(1) {
             None => {
-                let embedded = self.vit.embed(&self.pixels, self.prompts.first());
-                block_input(self.vit, &embedded, &[], &self.prompts, &self.norms, 0)
+                let tower = self.tower();
+                tower.first_input(tower.embed(&self.pixels))
             }
             Some(below) => {
                 let mut x: Vec<f32> = records.iter().flat_map(|image| image[below].iter().copied()).collect();
-                self.vit.overwrite(&mut x, &self.prompts, block);
+                self.tower().overwrite(&mut x, block);
                 x
             }
         };
@@ -210,7 +208,7 @@ impl VisionPass for VisionRun<'_> {
         let active: Vec<usize> =
             (0..self.features.rows()).filter(|&image| self.is_active(image, &d_raw, d_tokens)).collect();
         let parts: Vec<VisionGradient> =
-            active.par_chunks(CHUNK_IMAGES).map(|images| self.chunk_gradient(images, &d_raw, d_tokens)).collect();
+            active.into_par_iter().map(|image| self.image_gradient(image, &d_raw, d_tokens)).collect();
         let mut total = self.no_gradient();
         for part in parts {
             total.norms.add(&part.norms);
@@ -246,71 +244,41 @@ fn check(vit: &Vit, input: &VisionInput<'_>) -> Result<()> {
     }
 }
 
-/// Raw features and, per image and block, the tokens after it.
-fn recorded(vit: &Vit, pixels: &[f32], prompts: &[Matrix], norms: &NormAffine) -> (Vec<f32>, Vec<Record>) {
-    let dim = vit.embed_dim();
-    let size = (vit.tokens() + prompts.first().map_or(0, Matrix::rows)) * vit.width;
-    let chunks: Vec<(Vec<f32>, Vec<Record>)> = pixels
-        .par_chunks(CHUNK_IMAGES * vit.pixels())
-        .map(|pixels| {
-            let images = pixels.len() / vit.pixels();
-            let embedded = vit.embed(pixels, prompts.first());
-            let outputs = block_outputs(vit, &embedded, images, prompts, norms);
-            let last = outputs.last().map_or(&[][..], Vec::as_slice);
-            let mut raw = vec![0.0; images * dim];
-            vit.head(&class_tokens(last, size, vit.width), norms, &mut raw);
-            let of_image = |i: usize| outputs.iter().map(|block| block[i * size..(i + 1) * size].to_vec()).collect();
-            (raw, (0..images).map(of_image).collect())
-        })
-        .collect();
-    let (raw, records): (Vec<Vec<f32>>, Vec<Vec<Record>>) = chunks.into_iter().unzip();
-    (raw.concat(), records.into_iter().flatten().collect())
-}
-
-/// The output of every block, all tokens.
-fn block_outputs(vit: &Vit, embedded: &[f32], count: usize, prompts: &[Matrix], norms: &NormAffine) -> Vec<Vec<f32>> {
-    let starts = vit.starts(count, prompts);
-    let shape = vit.shape(&starts, Queries::All);
-    let mut scratch = super::block::Scratch::default();
-    let mut outputs: Vec<Vec<f32>> = Vec::with_capacity(vit.blocks.len());
-    for (layer, block) in vit.blocks.iter().enumerate() {
-        let mut x = block_input(vit, embedded, &outputs, prompts, norms, layer);
-        block.forward(&mut x, &shape, &norms.blocks[layer], &mut scratch);
+/// The output of every block for one image, all tokens.
+fn block_outputs(tower: Prompted<'_>, embedded: &[f32]) -> Record {
+    let starts = tower.starts(1);
+    let shape = tower.vit.shape(&starts, Queries::All);
+    let mut scratch = Scratch::default();
+    let mut outputs = Record::with_capacity(tower.vit.blocks.len());
+    for (layer, block) in tower.vit.blocks.iter().enumerate() {
+        let mut x = block_input(tower, embedded, &outputs, layer);
+        block.forward(&mut x, &shape, &tower.norms.blocks[layer], &mut scratch);
         outputs.push(x);
     }
     outputs
 }
 
+fn last_output(outputs: &Record) -> &[f32] {
+    outputs.last().map_or(&[], Vec::as_slice)
+}
+
 /// What block `layer` reads: the output below it with the prompt of this layer written in.
-fn block_input(
-    vit: &Vit,
-    embedded: &[f32],
-    outputs: &[Vec<f32>],
-    prompts: &[Matrix],
-    norms: &NormAffine,
-    layer: usize,
-) -> Vec<f32> {
-    let Some(below) = layer.checked_sub(1) else { return vit.first_input(embedded.to_vec(), norms) };
+fn block_input(tower: Prompted<'_>, embedded: &[f32], outputs: &[Vec<f32>], layer: usize) -> Vec<f32> {
+    let Some(below) = layer.checked_sub(1) else { return tower.first_input(embedded.to_vec()) };
     let mut x = outputs[below].clone();
-    vit.overwrite(&mut x, prompts, layer);
+    tower.overwrite(&mut x, layer);
     x
 }
 
-/// Moves the gradient of the last rows of each image into that of the prompt that stood there, images in order.
-fn take_prompt_gradient(d: &mut [f32], size: usize, prompt: Option<&mut Matrix>) {
+/// Moves the gradient of the last rows of an image into that of the prompt that stood there.
+fn take_prompt_gradient(d: &mut [f32], prompt: Option<&mut Matrix>) {
     let Some(prompt) = prompt else { return };
-    for image in d.chunks_exact_mut(size) {
-        let rows = &mut image[size - prompt.data().len()..];
-        prompt.data_mut().iter_mut().zip(rows.iter()).for_each(|(to, from)| *to += from);
-        rows.fill(0.0);
-    }
+    let (_, rows) = d.split_at_mut(d.len() - prompt.data().len());
+    prompt.data_mut().iter_mut().zip(rows.iter()).for_each(|(to, from)| *to += from);
+    rows.fill(0.0);
 }
 
-fn class_tokens(tokens: &[f32], size: usize, width: usize) -> Vec<f32> {
-    tokens.chunks_exact(size).flat_map(|image| image[..width].iter().copied()).collect()
-}
-
-/// The listed pieces of `size` values, one after the other.
-fn gather(data: &[f32], size: usize, pieces: &[usize]) -> Vec<f32> {
-    pieces.iter().flat_map(|&i| data[i * size..(i + 1) * size].iter().copied()).collect()
+/// Piece `index` of pieces of `size` values.
+fn piece(data: &[f32], size: usize, index: usize) -> &[f32] {
+    &data[index * size..][..size]
 }

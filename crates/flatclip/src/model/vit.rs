@@ -54,6 +54,14 @@ pub(super) struct Sizes {
     pub(super) form: VitForm,
 }
 
+/// A tower with visual prompts, and with norms that need not be the checkpoint's.
+#[derive(Clone, Copy)]
+pub(super) struct Prompted<'a> {
+    pub(super) vit: &'a Vit,
+    pub(super) prompts: &'a [Matrix],
+    pub(super) norms: &'a NormAffine,
+}
+
 impl Vit {
     pub(super) fn load(reader: &Reader<'_>, sizes: &Sizes, activation: Activation) -> Result<Self> {
         let Sizes { width, patch, heads, embed_dim, form, .. } = *sizes;
@@ -104,7 +112,7 @@ impl Vit {
     }
 
     /// Class token, if any, and patches.
-    pub(super) fn tokens(&self) -> usize {
+    fn tokens(&self) -> usize {
         self.grid * self.grid + self.form.class_tokens()
     }
 
@@ -117,94 +125,13 @@ impl Vit {
         Shape { width: self.width, heads: self.heads, starts, causal: false, queries, prefix: None }
     }
 
-    /// Raw features `[count, D]`.
-    pub(super) fn encode(&self, pixels: &[f32], count: usize, prompts: &[Matrix], norms: &NormAffine) -> Matrix {
-        let mut raw = Matrix::zeros(count, self.embed_dim());
-        let dim = raw.cols();
-        let images = count.div_ceil(rayon::current_num_threads()).clamp(1, CHUNK_IMAGES);
-        let chunks = raw.data_mut().chunks_mut(images * dim).zip(pixels.chunks(images * self.pixels()));
-        threads::map(chunks.collect(), |(raw, pixels)| {
-            let mut scratch = SCRATCH.take();
-            self.encode_chunk(pixels, prompts, norms, &mut scratch, raw);
-            SCRATCH.set(scratch);
-        });
-        raw
-    }
-
-    fn encode_chunk(
-        &self,
-        pixels: &[f32],
-        prompts: &[Matrix],
-        norms: &NormAffine,
-        scratch: &mut Scratch,
-        raw: &mut [f32],
-    ) {
-        let count = pixels.len() / self.pixels();
-        let mut x = self.first_input(self.embed(pixels, prompts.first()), norms);
-        let starts = self.starts(count, prompts);
-        for (layer, block) in self.blocks.iter().enumerate() {
-            self.overwrite(&mut x, prompts, layer);
-            // After the last block only the class token is read, unless all tokens are pooled.
-            let is_last = layer + 1 == self.blocks.len() && self.pool.is_none();
-            let queries = if is_last { Queries::First } else { Queries::All };
-            block.forward(&mut x, &self.shape(&starts, queries), &norms.blocks[layer], scratch);
-        }
-        self.head(&x, norms, raw);
-    }
-
-    /// What the first block reads.
-    pub(super) fn first_input(&self, embedded: Vec<f32>, norms: &NormAffine) -> Vec<f32> {
-        let Some(pre) = &norms.pre else { return embedded };
-        let mut x = vec![0.0; embedded.len()];
-        pre.apply(&embedded, &mut x);
-        x
-    }
-
-    /// Features of class tokens, or of all tokens where they are pooled: `ln_post`, pool, projection.
-    pub(super) fn head(&self, tokens: &[f32], norms: &NormAffine, raw: &mut [f32]) {
-        let mut x = vec![0.0; tokens.len()];
-        norms.post.apply(tokens, &mut x);
-        let count = raw.len() / self.embed_dim();
-        if let Some(pool) = &self.pool {
-            x = pool.forward(&x, count);
-        }
-        match &self.projection {
-            Some(projection) => projection.forward(&x, count, Activation::Identity, raw),
-            None => raw.copy_from_slice(&x),
-        }
-    }
-
-    /// First rows of the images of a chunk.
-    pub(super) fn starts(&self, count: usize, prompts: &[Matrix]) -> Vec<usize> {
-        let tokens = self.tokens() + prompts.first().map_or(0, Matrix::rows);
-        (0..=count).map(|i| i * tokens).collect()
-    }
-
-    /// Before block `layer` (from 1) the last tokens of each image are overwritten by `prompts[layer]`.
-    pub(super) fn overwrite(&self, x: &mut [f32], prompts: &[Matrix], layer: usize) {
-        let Some(prompt) = prompts.get(layer).filter(|_| layer > 0) else { return };
-        let size = (self.tokens() + prompt.rows()) * self.width;
-        for image in x.chunks_exact_mut(size) {
-            image[size - prompt.data().len()..].copy_from_slice(prompt.data());
-        }
-    }
-
-    /// Tokens before `ln_pre`: class token and patches with positions, then the first visual prompt without.
-    pub(super) fn embed(&self, pixels: &[f32], prompt: Option<&Matrix>) -> Vec<f32> {
-        let (width, cells) = (self.width, self.grid * self.grid);
-        let patches = self.patches(pixels);
-        let prompt = prompt.map_or(&[][..], Matrix::data);
-        let mut x = Vec::with_capacity(patches.len() / cells * self.tokens() + prompt.len());
-        for image in patches.chunks_exact(cells * width) {
-            let tokens = self.class_embedding.iter().chain(image);
-            x.extend(tokens.zip(&self.positions).map(|(x, p)| x + p));
-            x.extend_from_slice(prompt);
-        }
-        x
+    /// Without prompts, and with the norms of the checkpoint.
+    pub(super) fn plain(&self) -> Prompted<'_> {
+        Prompted { vit: self, prompts: &[], norms: &self.norms }
     }
 
     /// The patch convolution as a product: `[images * grid², width]`.
-    pub(super) fn patches(&self, pixels: &[f32]) -> Vec<f32> {
+    fn patches(&self, pixels: &[f32]) -> Vec<f32> {
         let (p, side) = (self.patch, self.side);
         let mut cells = Vec::with_capacity(pixels.len());
         for image in pixels.chunks_exact(self.pixels()) {
@@ -229,9 +156,9 @@ impl Vit {
         let matrix = |x: &[f32]| Matrix::from_vec(x.len() / self.width, self.width, x.to_vec());
         let count = pixels.len() / self.pixels();
         let mut trace = vec![("conv1".to_owned(), matrix(&self.patches(pixels)))];
-        let mut x = self.first_input(self.embed(pixels, None), &self.norms);
+        let mut x = self.plain().first_input(self.plain().embed(pixels));
         trace.push(("ln_pre".to_owned(), matrix(&x)));
-        let (starts, mut scratch) = (self.starts(count, &[]), Scratch::default());
+        let (starts, mut scratch) = (self.plain().starts(count), Scratch::default());
         for (layer, block) in self.blocks.iter().enumerate() {
             block.forward(&mut x, &self.shape(&starts, Queries::All), &self.norms.blocks[layer], &mut scratch);
             trace.push((format!("block{layer}"), matrix(&x)));
@@ -248,6 +175,90 @@ impl Vit {
             }
         }
         trace
+    }
+}
+
+impl Prompted<'_> {
+    /// Tokens of one image: class token, if any, patches, visual prompts.
+    pub(super) fn tokens(self) -> usize {
+        self.vit.tokens() + self.prompts.first().map_or(0, Matrix::rows)
+    }
+
+    /// Raw features `[count, D]`.
+    pub(super) fn encode(self, pixels: &[f32], count: usize) -> Matrix {
+        let mut raw = Matrix::zeros(count, self.vit.embed_dim());
+        let dim = raw.cols();
+        let images = count.div_ceil(rayon::current_num_threads()).clamp(1, CHUNK_IMAGES);
+        let chunks = raw.data_mut().chunks_mut(images * dim).zip(pixels.chunks(images * self.vit.pixels()));
+        threads::map(chunks.collect(), |(raw, pixels)| {
+            let mut scratch = SCRATCH.take();
+            self.encode_chunk(pixels, &mut scratch, raw);
+            SCRATCH.set(scratch);
+        });
+        raw
+    }
+
+    fn encode_chunk(self, pixels: &[f32], scratch: &mut Scratch, raw: &mut [f32]) {
+        let vit = self.vit;
+        let mut x = self.first_input(self.embed(pixels));
+        let starts = self.starts(pixels.len() / vit.pixels());
+        for (layer, block) in vit.blocks.iter().enumerate() {
+            self.overwrite(&mut x, layer);
+            // After the last block only the class token is read, unless all tokens are pooled.
+            let is_last = layer + 1 == vit.blocks.len() && vit.pool.is_none();
+            let queries = if is_last { Queries::First } else { Queries::All };
+            block.forward(&mut x, &vit.shape(&starts, queries), &self.norms.blocks[layer], scratch);
+        }
+        self.head(&x, raw);
+    }
+
+    /// What the first block reads.
+    pub(super) fn first_input(self, embedded: Vec<f32>) -> Vec<f32> {
+        let Some(pre) = &self.norms.pre else { return embedded };
+        let mut x = vec![0.0; embedded.len()];
+        pre.apply(&embedded, &mut x);
+        x
+    }
+
+    /// Features of class tokens, or of all tokens where they are pooled: `ln_post`, pool, projection.
+    pub(super) fn head(self, tokens: &[f32], raw: &mut [f32]) {
+        let mut x = vec![0.0; tokens.len()];
+        self.norms.post.apply(tokens, &mut x);
+        let count = raw.len() / self.vit.embed_dim();
+        if let Some(pool) = &self.vit.pool {
+            x = pool.forward(&x, count);
+        }
+        match &self.vit.projection {
+            Some(projection) => projection.forward(&x, count, Activation::Identity, raw),
+            None => raw.copy_from_slice(&x),
+        }
+    }
+
+    /// First rows of so many images.
+    pub(super) fn starts(self, count: usize) -> Vec<usize> {
+        (0..=count).map(|i| i * self.tokens()).collect()
+    }
+
+    /// Before block `layer` (from 1) the last tokens of each image are overwritten by `prompts[layer]`.
+    pub(super) fn overwrite(self, x: &mut [f32], layer: usize) {
+        let Some(prompt) = self.prompts.get(layer).filter(|_| layer > 0) else { return };
+        let size = self.tokens() * self.vit.width;
+        for image in x.chunks_exact_mut(size) {
+            image[size - prompt.data().len()..].copy_from_slice(prompt.data());
+        }
+    }
+
+    /// Tokens before `ln_pre`: class token and patches with positions, then the first visual prompt without.
+    pub(super) fn embed(self, pixels: &[f32]) -> Vec<f32> {
+        let Vit { width, grid, class_embedding, positions, .. } = self.vit;
+        let patches = self.vit.patches(pixels);
+        let prompt = self.prompts.first().map_or(&[][..], Matrix::data);
+        let mut x = Vec::with_capacity(pixels.len() / self.vit.pixels() * self.tokens() * width);
+        for image in patches.chunks_exact(grid * grid * width) {
+            x.extend(class_embedding.iter().chain(image).zip(positions).map(|(x, p)| x + p));
+            x.extend_from_slice(prompt);
+        }
+        x
     }
 }
 

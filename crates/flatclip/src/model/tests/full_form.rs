@@ -1,7 +1,7 @@
 //! The tower as the papers' code runs it: every class its whole padded sequence, every block at every position.
 
 use super::super::block::{Side, Tape};
-use super::super::input::Source;
+use super::super::context::Source;
 use super::super::text::TextKernels;
 use super::super::{ClassName, ClassTokens, Context, Position};
 use super::{TEXT_FORMS, assert_close, classes, context, matrix, tiny_text, tiny_with_text};
