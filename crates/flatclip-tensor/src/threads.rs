@@ -30,6 +30,11 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec
     }
 }
 
+/// Applies `work` to every item, in parallel except inside [`on_this_thread`]; results are in order.
+pub(crate) fn each<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
+    if alone() { items.into_iter().map(work).collect() } else { items.into_par_iter().map(work).collect() }
+}
+
 /// Runs `work(offset, part)` on parts of `part` values of `data`, in parallel except inside [`on_this_thread`].
 pub(crate) fn for_each_part<T: Send>(data: &mut [T], part: usize, work: impl Fn(usize, &mut [T]) + Sync) {
     if alone() || data.len() <= part {

@@ -7,9 +7,8 @@ mod tiled_backward;
 
 use crate::isa::{self, Isa, per_isa};
 use crate::simd::{Available, Lanes};
-use crate::threads::alone;
+use crate::threads::each;
 use plain::Sequence;
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Rows that one parallel task of the backward pass handles. Fixed, so that prefix gradients are always summed in the
@@ -108,6 +107,11 @@ impl<'a> Shape<'a> {
         self.starts[index + 1] - self.starts[index]
     }
 
+    /// The query rows of sequence `index`.
+    fn queries_of(&self, index: usize) -> Range<usize> {
+        self.queries.range(self.length(index))
+    }
+
     /// Runs of sequences behind the same prefix with about [`GROUP_ROWS`] rows.
     fn groups(&self) -> Vec<Range<usize>> {
         let mut groups: Vec<Range<usize>> = Vec::new();
@@ -138,32 +142,25 @@ pub fn forward(shape: &Shape<'_>, qkv: &[f32], out: &mut [f32]) {
         .groups()
         .into_iter()
         .scan(out, |rest, group| {
-            let own: usize = group.clone().map(|s| shape.queries.range(shape.length(s)).len()).sum();
+            let own: usize = group.clone().map(|s| shape.queries_of(s).len()).sum();
             Some((group, take(rest, own * width)))
         })
         .collect();
-    let run = |(group, out): (Range<usize>, &mut [f32])| group_forward(shape, qkv, group, out);
-    if alone() {
-        tasks.into_iter().for_each(run);
-    } else {
-        tasks.into_par_iter().for_each(run);
-    }
+    each(tasks, |(group, mut out): (Range<usize>, &mut [f32])| {
+        for index in group {
+            let (sequence, queries) = (shape.sequence(index, qkv), shape.queries_of(index));
+            let out = take(&mut out, queries.len() * width);
+            let run = if in_tiles(&queries) { tiled::forward } else { rows_forward };
+            run(&sequence, queries, out);
+        }
+    });
 }
 
 /// Minimum number of queries of a sequence for which packing its keys and values is faster.
 const TILED_FROM: usize = 8;
 
-fn group_forward(shape: &Shape<'_>, qkv: &[f32], group: Range<usize>, mut out: &mut [f32]) {
-    for index in group {
-        let sequence = shape.sequence(index, qkv);
-        let queries = shape.queries.range(shape.length(index));
-        let out = take(&mut out, queries.len() * shape.width);
-        if queries.len() >= TILED_FROM && isa::current() != Isa::Plain {
-            tiled::forward(&sequence, queries, out);
-        } else {
-            rows_forward(&sequence, queries, out);
-        }
-    }
+fn in_tiles(queries: &Range<usize>) -> bool {
+    queries.len() >= TILED_FROM && isa::current() != Isa::Plain
 }
 
 per_isa! {
@@ -217,13 +214,13 @@ pub fn backward(shape: &Shape<'_>, qkv: &[f32], d_out: &[f32], d_qkv: &mut [f32]
         .into_iter()
         .scan(d_qkv, |rest, group| {
             let rows: usize = group.clone().map(|s| shape.length(s)).sum();
-            let own: usize = group.clone().map(|s| shape.queries.range(shape.length(s)).len()).sum();
+            let own: usize = group.clone().map(|s| shape.queries_of(s).len()).sum();
             let d_out = &d_out[before * width..(before + own) * width];
             before += own;
             Some((group, d_out, take(rest, rows * stride)))
         })
         .collect();
-    let run = |(group, d_out, d_qkv): (Range<usize>, &[f32], &mut [f32])| {
+    let partial = each(tasks, |(group, d_out, d_qkv): (Range<usize>, &[f32], &mut [f32])| {
         d_qkv.fill(0.0);
         let mut d_prefix = vec![0.0; prefix_size];
         let (first, mut before) = (group.start, 0);
@@ -231,19 +228,14 @@ pub fn backward(shape: &Shape<'_>, qkv: &[f32], d_out: &[f32], d_qkv: &mut [f32]
             let sequence = shape.sequence(index, qkv);
             let at = (shape.starts[index] - shape.starts[first]) * stride;
             let d_qkv = &mut d_qkv[at..at + shape.length(index) * stride];
-            let queries = shape.queries.range(shape.length(index));
+            let queries = shape.queries_of(index);
             let d_out = &d_out[before * width..(before + queries.len()) * width];
             before += queries.len();
-            if queries.len() >= TILED_FROM && isa::current() != Isa::Plain {
-                tiled_backward::backward(&sequence, queries, d_out, d_qkv, &mut d_prefix);
-            } else {
-                rows_backward(&sequence, queries, d_out, d_qkv, &mut d_prefix);
-            }
+            let run = if in_tiles(&queries) { tiled_backward::backward } else { rows_backward };
+            run(&sequence, queries, d_out, d_qkv, &mut d_prefix);
         }
         (shape.prefix.map_or(0, |p| p.of[first]), d_prefix)
-    };
-    let partial: Vec<(usize, Vec<f32>)> =
-        if alone() { tasks.into_iter().map(run).collect() } else { tasks.into_par_iter().map(run).collect() };
+    });
     if let Some(d_prefix) = d_prefix {
         for (prefix, part) in partial {
             let target = &mut d_prefix[prefix * prefix_size..(prefix + 1) * prefix_size];
@@ -310,7 +302,7 @@ mod tests {
             let mut full_d = vec![0.0; full_out.len()];
             let mut before = 0;
             for index in 0..60 {
-                for row in queries.range(shape.length(index)) {
+                for row in shape.queries_of(index) {
                     let at = (copied_starts[index] + prefix_rows + row) * width;
                     full_d[at..at + width].copy_from_slice(&d_out[before * width..][..width]);
                     let same = full_out[at..at + width].iter().zip(&out[before * width..]);
