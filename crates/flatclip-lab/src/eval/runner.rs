@@ -9,7 +9,8 @@ use super::{
 use crate::data::{Dataset, imagenet_labels};
 use crate::run_dir::RunDir;
 use flatclip::classify::{
-    Capabilities, Certainty, ClipEncoder, FeaturePreparation, PIXEL_VERSION, Preparation, Prepared, Rounds, TextCache,
+    Capabilities, Certainty, ClipEncoder, FeaturePreparation, PIXEL_VERSION, Preparation, Prepared, Rounds, Settings,
+    TextCache,
 };
 use flatclip::digest::matrix_hash;
 use flatclip::image::views::ViewPolicy;
@@ -217,9 +218,7 @@ impl<'a> Runner<'a> {
             options: &request.options,
             text,
             bank: bank.as_ref(),
-            seed: request.seed,
-            certainty: request.certainty,
-            stream_length: Some(plan.order.len()),
+            settings: &Self::settings(request, plan),
         };
         let Prepared { adapter, needs, task, rounds } = preparation.prepare()?;
         if most == 1 && needs.default_views > 1 {
@@ -244,6 +243,17 @@ impl<'a> Runner<'a> {
         Ok(Ready { adapter, needs, task, encoder: Box::new(encoder), rounds, cache, prompt })
     }
 
+    fn settings(request: &RunRequest, plan: &Plan) -> Settings {
+        Settings {
+            seed: request.seed,
+            views: Some(request.views),
+            policy: request.policy,
+            certainty: request.certainty,
+            stream_length: Some(plan.order.len()),
+            ..Settings::default()
+        }
+    }
+
     fn prepare(
         &self,
         model: &Model,
@@ -258,17 +268,14 @@ impl<'a> Runner<'a> {
             model,
             prompt,
             classes: &dataset.classes,
-            seed: request.seed,
-            views: Some(request.views),
-            policy: request.policy,
-            certainty: request.certainty,
-            decode: dataset.decode_options(self.exif),
-            statistics: self.statistics.as_ref(),
-            generated: self.generated.map(Path::to_path_buf),
             bank: !self.bank.is_empty(),
-            store: self.cache.map(|root| Arc::new(TextCache::new(root)) as Arc<dyn TextStore>),
-            progress: None,
-            stream_length: Some(plan.order.len()),
+            settings: Settings {
+                decode: dataset.decode_options(self.exif),
+                statistics: self.statistics.clone(),
+                generated: self.generated.map(Path::to_path_buf),
+                store: self.cache.map(|root| Arc::new(TextCache::new(root)) as Arc<dyn TextStore>),
+                ..Self::settings(request, plan)
+            },
         };
         let beside = || {
             let features = |other: &NamedPrompt| {

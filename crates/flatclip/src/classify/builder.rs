@@ -4,12 +4,11 @@ use super::class_list::{check_classes, check_distinct};
 use super::classifier::Classifier;
 use super::features::TextFeatures;
 use super::model::Model;
-use super::prepare::{FeaturePreparation, Preparation, checked_views, options_of};
+use super::prepare::{FeaturePreparation, Preparation, Settings, checked_views, options_of};
 use super::requirements::check_origin;
 use super::rounds::Certainty;
 use super::text_cache::TextCache;
 use crate::Result;
-use crate::image::DecodeOptions;
 use crate::image::views::ViewPolicy;
 use crate::methods::bank::TextBank;
 use crate::methods::statistics::SourceStatistics;
@@ -30,15 +29,7 @@ pub struct ClassifierBuilder {
     method: Option<String>,
     options: Table,
     registry: Registry,
-    views: Option<usize>,
-    certainty: Option<Certainty>,
-    policy: ViewPolicy,
-    seed: u64,
-    statistics: Option<Arc<SourceStatistics>>,
-    generated: Option<PathBuf>,
-    store: Option<Arc<dyn TextStore>>,
-    progress: Option<Arc<dyn Progress + Send + Sync>>,
-    decode: DecodeOptions,
+    settings: Settings,
     any_model: bool,
     explain: bool,
 }
@@ -75,15 +66,7 @@ impl ClassifierBuilder {
             method: None,
             options: Table::new(),
             registry: Registry::builtin(),
-            views: None,
-            certainty: None,
-            policy: ViewPolicy::default(),
-            seed: 0,
-            statistics: None,
-            generated: None,
-            store: None,
-            progress: None,
-            decode: DecodeOptions::default(),
+            settings: Settings::default(),
             any_model: false,
         }
     }
@@ -153,7 +136,7 @@ impl ClassifierBuilder {
     /// Views per image, the image itself included; by default that of the method.
     #[must_use]
     pub fn views(mut self, count: usize) -> Self {
-        self.views = Some(count);
+        self.settings.views = Some(count);
         self
     }
 
@@ -162,35 +145,35 @@ impl ClassifierBuilder {
     /// the embedded models at about a third of the cost.
     #[must_use]
     pub fn any_time(mut self, certainty: impl Into<Certainty>) -> Self {
-        self.certainty = Some(certainty.into());
+        self.settings.certainty = Some(certainty.into());
         self
     }
 
     /// How views are made; by default by crops and flips.
     #[must_use]
     pub fn view_policy(mut self, policy: ViewPolicy) -> Self {
-        self.policy = policy;
+        self.settings.policy = policy;
         self
     }
 
     /// Seed of the views and of the method.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.settings.seed = seed;
         self
     }
 
     /// Token statistics of training images, for PromptAlign.
     #[must_use]
     pub fn statistics(mut self, statistics: Arc<SourceStatistics>) -> Self {
-        self.statistics = Some(statistics);
+        self.settings.statistics = Some(statistics);
         self
     }
 
     /// A folder with generated images for DiffTPT: `FOLDER/<image's name without ending>/*.png`.
     #[must_use]
     pub fn generated(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.generated = Some(folder.into());
+        self.settings.generated = Some(folder.into());
         self
     }
 
@@ -203,21 +186,21 @@ impl ClassifierBuilder {
     /// A place of the caller's own for text banks, such as the memory of a server.
     #[must_use]
     pub fn text_store(mut self, store: Arc<dyn TextStore>) -> Self {
-        self.store = Some(store);
+        self.settings.store = Some(store);
         self
     }
 
     /// Gets the number of encoded texts while the classifier is built, and may cancel it between chunks of them.
     #[must_use]
     pub fn progress(mut self, progress: Arc<dyn Progress + Send + Sync>) -> Self {
-        self.progress = Some(progress);
+        self.settings.progress = Some(progress);
         self
     }
 
     /// The largest image, in pixels; one that is larger is refused from its header.
     #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.decode.max_pixels = pixels;
+        self.settings.decode.max_pixels = pixels;
         self
     }
 
@@ -225,7 +208,7 @@ impl ClassifierBuilder {
     /// Pillow's `convert("RGB")`, which published numbers of benchmark data sets rest on.
     #[must_use]
     pub fn exif(mut self, apply: bool) -> Self {
-        self.decode.exif = apply;
+        self.settings.decode.exif = apply;
         self
     }
 
@@ -254,7 +237,7 @@ impl ClassifierBuilder {
             check_origin(&prompt, model)?;
         }
         let classes = self.checked_classes(&prompt)?;
-        let text = || match &self.progress {
+        let text = || match &self.settings.progress {
             None => prompt.text_features(model.clip(), model.tokenizer(), classes),
             Some(progress) => prompt.text_features_with(model.clip(), model.tokenizer(), classes, progress.as_ref()),
         };
@@ -264,17 +247,8 @@ impl ClassifierBuilder {
             model,
             prompt: &prompt,
             classes,
-            seed: self.seed,
-            views: self.views,
-            policy: self.policy,
-            certainty: self.certainty,
-            decode: self.decode.clone(),
-            statistics: self.statistics.as_ref(),
-            generated: self.generated.clone(),
             bank: false,
-            store: self.store.clone(),
-            progress: self.progress.clone(),
-            stream_length: None,
+            settings: self.settings.clone(),
         };
         let (prepared, encoder) = preparation.prepare(text, || Ok(Vec::new()), |text| tracing::warn!("{text}"))?;
         Ok(Classifier::new(spec, prepared, Some(encoder), self.explain))
@@ -283,20 +257,13 @@ impl ClassifierBuilder {
     /// On features of another model.
     fn without_towers(&self, text: &TextFeatures, bank: Option<&Arc<TextBank>>) -> Result<Classifier> {
         let spec = self.spec()?;
-        if let Some(views) = self.views {
+        if let Some(views) = self.settings.views {
             checked_views(views)?;
         }
         let text = if self.classes.is_empty() { text.clone() } else { text.clone().named(self.classes.clone())? };
         check_distinct(&text.classes)?;
-        let preparation = FeaturePreparation {
-            spec,
-            options: &self.own_options(spec)?,
-            text: &text,
-            bank,
-            seed: self.seed,
-            certainty: self.certainty,
-            stream_length: None,
-        };
+        let preparation =
+            FeaturePreparation { spec, options: &self.own_options(spec)?, text: &text, bank, settings: &self.settings };
         Ok(Classifier::new(spec, preparation.prepare()?, None, self.explain))
     }
 

@@ -4,7 +4,7 @@
 use crate::architecture::{self, ClipConfig, ImageConfig};
 use crate::model::Towers;
 use crate::{Error, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Views that one batch of the image tower has at most.
 const BATCH_VIEWS: u64 = 64;
@@ -129,15 +129,9 @@ fn control_group() -> Option<u64> {
 }
 
 fn limits_above(root: &Path, path: &str, file: &str) -> Vec<u64> {
-    let mut folder: PathBuf = root.join(path);
-    let mut found = Vec::new();
-    loop {
-        let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
-        found.extend(text.trim().parse::<u64>().ok());
-        if folder == root || !folder.pop() {
-            return found;
-        }
-    }
+    let folder = root.join(path);
+    let groups = folder.ancestors().take_while(|group| group.starts_with(root));
+    groups.filter_map(|group| std::fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).collect()
 }
 
 /// A number of a file of lines `NAME: number ...`.

@@ -30,7 +30,7 @@ pub use folders::{cache_folder, model_places};
 pub use input::ImageInput;
 pub use memory::{MemoryNeed, limit as memory_limit, resident_memory};
 pub use model::{Model, ModelBuilder};
-pub use prepare::{FeaturePreparation, MOST_VIEWS, Preparation, Prepared, options_of};
+pub use prepare::{FeaturePreparation, MOST_VIEWS, Preparation, Prepared, Settings, options_of};
 pub use requirements::{Capabilities, check_origin};
 pub use rounds::{Certainty, Rounds};
 pub use slice::SliceRequest;

@@ -23,6 +23,31 @@ use std::sync::Arc;
 /// The most views of one image.
 pub const MOST_VIEWS: usize = 4096;
 
+/// What is chosen for a method besides its own options.
+#[derive(Clone, Default)]
+pub struct Settings {
+    /// Seed of the views and of the method.
+    pub seed: u64,
+    /// Views per image; `None` takes the method's own number.
+    pub views: Option<usize>,
+    /// How views are made.
+    pub policy: ViewPolicy,
+    /// Any-time views.
+    pub certainty: Option<Certainty>,
+    /// How images are read.
+    pub decode: DecodeOptions,
+    /// Token statistics of training images.
+    pub statistics: Option<Arc<SourceStatistics>>,
+    /// A folder with generated images.
+    pub generated: Option<PathBuf>,
+    /// Where text banks are stored.
+    pub store: Option<Arc<dyn TextStore>>,
+    /// Who watches while text is encoded, and may cancel it.
+    pub progress: Option<Arc<dyn Progress + Send + Sync>>,
+    /// Images of the whole stream, where that is known.
+    pub stream_length: Option<usize>,
+}
+
 /// What a method is prepared with.
 pub struct Preparation<'a> {
     /// The method.
@@ -35,28 +60,10 @@ pub struct Preparation<'a> {
     pub prompt: &'a Arc<Prompt>,
     /// Class names, in the order of the answers.
     pub classes: &'a [String],
-    /// Seed of the views and of the method.
-    pub seed: u64,
-    /// Views per image; `None` takes the method's own number.
-    pub views: Option<usize>,
-    /// How views are made.
-    pub policy: ViewPolicy,
-    /// Any-time views.
-    pub certainty: Option<Certainty>,
-    /// How images are read.
-    pub decode: DecodeOptions,
-    /// Token statistics of training images.
-    pub statistics: Option<&'a Arc<SourceStatistics>>,
-    /// A folder with generated images.
-    pub generated: Option<PathBuf>,
     /// Whether text features of other prompts stand around the prompt's own.
     pub bank: bool,
-    /// Where text banks are stored.
-    pub store: Option<Arc<dyn TextStore>>,
-    /// Who watches while text is encoded, and may cancel it.
-    pub progress: Option<Arc<dyn Progress + Send + Sync>>,
-    /// Images of the whole stream, where that is known.
-    pub stream_length: Option<usize>,
+    /// Everything else.
+    pub settings: Settings,
 }
 
 /// A method that is ready to answer.
@@ -81,51 +88,58 @@ impl Preparation<'_> {
         beside: impl FnOnce() -> Result<Vec<Matrix>>,
         warn: impl Fn(&str),
     ) -> Result<(Prepared, ClipEncoder)> {
-        let (spec, model, prompt) = (self.spec, self.model, self.prompt);
+        let Self { spec, model, prompt, settings, .. } = self;
         if self.bank {
             check_bank_options(spec, self.options)?;
         }
         let mut adapter = spec.build(self.options)?;
         let needs = adapter.needs().unwrap_or(spec.needs);
-        let views = checked_views(self.views.unwrap_or(needs.default_views))?;
-        let rounds = Rounds::checked(self.certainty, spec.name, adapter.kind(), &needs)?;
+        let views = checked_views(settings.views.unwrap_or(needs.default_views))?;
+        let rounds = Rounds::checked(settings.certainty, spec.name, adapter.kind(), &needs)?;
         let capabilities = Capabilities {
             bank: self.bank,
-            statistics: self.statistics.is_some(),
-            generated: self.generated.is_some(),
+            statistics: settings.statistics.is_some(),
+            generated: settings.generated.is_some(),
             ..Capabilities::new(model, prompt)
         };
         capabilities.check(spec.name, &needs)?;
-        let mut task =
-            Task::from_features(prompt, text()?, model.clip(), model.tokenizer(), self.classes.to_vec(), self.seed)?;
+        let mut task = Task::from_features(
+            prompt,
+            text()?,
+            model.clip(),
+            model.tokenizer(),
+            self.classes.to_vec(),
+            settings.seed,
+        )?;
         if self.bank {
             let bank = TextBank::from_prompts(task.text_features().clone(), beside()?)?;
             task.bank = Some(Arc::new(bank));
         }
-        task.store = self.store;
-        task.stream_length = self.stream_length;
-        if let Some(statistics) = self.statistics.filter(|_| needs.statistics) {
+        task.store = settings.store;
+        task.stream_length = settings.stream_length;
+        if let Some(statistics) = settings.statistics.as_ref().filter(|_| needs.statistics) {
             if let Some(mismatch) = statistics.mismatch(model.hash(), &prompts_hash(&prompt.visual_prompts())) {
                 warn(&format!("token statistics: {mismatch}"));
             }
             task.statistics = Some(Arc::clone(statistics));
         }
-        task.progress = self.progress;
+        task.progress = settings.progress;
         adapter.prepare(&task)?;
         task.progress = None; // of the preparation only
         if let Some(reason) = adapter.too_short(&task) {
             warn(&format!("{}: {reason}", spec.name));
         }
         let visual_prompts = prompt.visual_prompts();
-        let plain = visual_prompts.is_empty() && !needs.pixels && rounds.is_none() && self.policy != ViewPolicy::AugMix;
+        let plain =
+            visual_prompts.is_empty() && !needs.pixels && rounds.is_none() && settings.policy != ViewPolicy::AugMix;
         let encoder = ClipEncoder {
             bytes: plain && model.clip().vision().takes_bytes(),
             clip: Arc::clone(model.clip()),
-            views: ViewOptions { policy: self.policy, ..model.views(views) },
-            decode: self.decode,
-            seed: self.seed,
+            views: ViewOptions { policy: settings.policy, ..model.views(views) },
+            decode: settings.decode,
+            seed: settings.seed,
             visual_prompts,
-            generated: self.generated.filter(|_| needs.generated),
+            generated: settings.generated.filter(|_| needs.generated),
         };
         Ok((Prepared { adapter, needs, task, rounds }, encoder))
     }
@@ -141,12 +155,8 @@ pub struct FeaturePreparation<'a> {
     pub text: &'a TextFeatures,
     /// Text features around the prompt.
     pub bank: Option<&'a Arc<TextBank>>,
-    /// Seed of the method.
-    pub seed: u64,
-    /// Any-time views.
-    pub certainty: Option<Certainty>,
-    /// Images of the whole stream, where that is known.
-    pub stream_length: Option<usize>,
+    /// Everything else; what needs a tower is not looked at.
+    pub settings: &'a Settings,
 }
 
 impl FeaturePreparation<'_> {
@@ -154,16 +164,16 @@ impl FeaturePreparation<'_> {
     pub fn prepare(self) -> Result<Prepared> {
         let mut adapter = self.spec.build(self.options)?;
         let needs = adapter.needs().unwrap_or(self.spec.needs);
-        let rounds = Rounds::checked(self.certainty, self.spec.name, adapter.kind(), &needs)?;
+        let rounds = Rounds::checked(self.settings.certainty, self.spec.name, adapter.kind(), &needs)?;
         let capabilities = Capabilities { bank: self.bank.is_some(), ..Capabilities::features() };
         capabilities.check(self.spec.name, &needs)?;
         if self.bank.is_some() {
             check_bank_options(self.spec, self.options)?;
         }
         let TextFeatures { rows, logit_scale, classes } = self.text.clone();
-        let mut task = Task::new(classes, rows, logit_scale, self.seed)?;
+        let mut task = Task::new(classes, rows, logit_scale, self.settings.seed)?;
         task.bank = self.bank.cloned();
-        task.stream_length = self.stream_length;
+        task.stream_length = self.settings.stream_length;
         adapter.prepare(&task)?;
         Ok(Prepared { adapter, needs, task, rounds })
     }

@@ -22,21 +22,25 @@ impl TextCache {
         self.folder.join(format!("{}.bank", Digest::default().bytes(key).key()))
     }
 
+    /// The files and their sizes.
+    fn files(&self) -> impl Iterator<Item = (PathBuf, u64)> {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.map(|entry| (entry.path(), entry.metadata().map(|meta| meta.len()).unwrap_or_default()))
+    }
+
     /// Removes all; the number of bytes that were freed.
     pub fn clear(&self) -> Result<u64> {
-        let Ok(entries) = std::fs::read_dir(&self.folder) else { return Ok(0) };
         let mut freed = 0;
-        for entry in entries.flatten() {
-            freed += entry.metadata().map(|meta| meta.len()).unwrap_or_default();
-            std::fs::remove_file(entry.path()).map_err(Error::io(entry.path()))?;
+        for (path, size) in self.files() {
+            std::fs::remove_file(&path).map_err(Error::io(&path))?;
+            freed += size;
         }
         Ok(freed)
     }
 
     /// Bytes on disk.
     pub fn bytes(&self) -> u64 {
-        let Ok(entries) = std::fs::read_dir(&self.folder) else { return 0 };
-        entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+        self.files().map(|(_, size)| size).sum()
     }
 }
 
