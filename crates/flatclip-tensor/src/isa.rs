@@ -66,7 +66,6 @@ impl Usable {
         if supports(isa) { Ok(Self(isa)) } else { Err(Unsupported { asked: isa, best: detect() }) }
     }
 
-    /// The instruction set in use.
     pub(crate) fn current() -> Self {
         // The current set is always supported: it comes from `force`, which checks it, or from detection.
         Self(current())

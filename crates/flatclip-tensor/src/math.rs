@@ -27,7 +27,6 @@ pub(crate) fn exp<L: Lanes>(x: L) -> L {
     x.if_below(x.like(LOWEST), x.like(0.0), mantissa.mul(n.exp2_whole()))
 }
 
-/// The error function.
 #[inline(always)]
 pub(crate) fn erf<L: Lanes>(x: L) -> L {
     let a = x.abs();
@@ -47,22 +46,12 @@ pub(crate) fn erf<L: Lanes>(x: L) -> L {
     a.if_below(x.like(1.0), small, large)
 }
 
-/// The derivative of `x Φ(x)`: the standard normal density times `x`, plus the distribution function.
-#[inline(always)]
-fn gelu_slope<L: Lanes>(x: L) -> L {
-    let density = exp(x.mul(x).mul(x.like(-0.5))).mul(x.like(0.398_942_3));
-    let half = x.like(0.5);
-    let distribution = half.mul_add(erf(x.mul(x.like(std::f32::consts::FRAC_1_SQRT_2))), half);
-    x.mul_add(density, distribution)
-}
-
 /// A function of one value and its derivative. A type rather than a closure: closures are compiled without the caller's instruction set.
 pub(crate) trait Unary {
     fn of<L: Lanes>(x: L) -> L;
     fn slope<L: Lanes>(x: L) -> L;
 }
 
-/// `x`.
 pub(crate) struct Identity;
 impl Unary for Identity {
     #[inline(always)]
@@ -75,7 +64,6 @@ impl Unary for Identity {
     }
 }
 
-/// `max(x, 0)`.
 pub(crate) struct Relu;
 impl Unary for Relu {
     #[inline(always)]
@@ -147,9 +135,13 @@ impl Unary for Gelu {
         let half = x.mul(x.like(0.5));
         half.mul_add(erf(x.mul(x.like(std::f32::consts::FRAC_1_SQRT_2))), half)
     }
+    /// The standard normal density times `x`, plus the distribution function.
     #[inline(always)]
     fn slope<L: Lanes>(x: L) -> L {
-        gelu_slope(x)
+        let density = exp(x.mul(x).mul(x.like(-0.5))).mul(x.like(0.398_942_3));
+        let half = x.like(0.5);
+        let distribution = half.mul_add(erf(x.mul(x.like(std::f32::consts::FRAC_1_SQRT_2))), half);
+        x.mul_add(density, distribution)
     }
 }
 

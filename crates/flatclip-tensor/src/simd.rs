@@ -116,7 +116,6 @@ pub(crate) trait Lanes: Copy {
         }
         lanes[0]
     }
-    /// The largest lane.
     #[inline(always)]
     fn largest(self) -> f32 {
         self.to_array()[..Self::WIDTH].iter().copied().fold(f32::NEG_INFINITY, f32::max)

@@ -14,7 +14,6 @@ pub(super) use emulated::Emulated;
 pub(super) use hardware::{Hardware, Permitted, permitted};
 use std::marker::PhantomData;
 
-/// Rows of a tile register.
 const TILE_ROWS: usize = 16;
 /// Bytes of a row of a tile register.
 const TILE_ROW: usize = 64;

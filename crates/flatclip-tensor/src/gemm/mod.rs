@@ -94,9 +94,11 @@ impl Precision {
 /// Weights, packed for their precision and machine.
 #[derive(Debug)]
 enum Weights {
-    F32(Panels<f32>),
-    /// bfloat16 values held as `f32`, for machines without tiles.
-    RoundedBf16(Panels<f32>),
+    /// Rounded to bfloat16 on machines without tiles, if that is wanted.
+    Floats {
+        panels: Panels<f32>,
+        rounded: bool,
+    },
     Tiles(Panels<u16>),
     Fixed(Panels<i16>),
 }
@@ -106,20 +108,22 @@ impl Weights {
     fn pack(n: usize, k: usize, precision: Precision, native: bool, weight: &[f32]) -> Self {
         let entry = |i: usize, column: usize| weight[column * k + i];
         match precision {
-            Precision::F32 => Weights::F32(Panels::pack(n, k, entry)),
+            Precision::F32 => Weights::Floats { panels: Panels::pack(n, k, entry), rounded: false },
             Precision::Bf16 if native => Weights::Tiles(Panels::pack(n, k, |k, c| bf16_bits(entry(k, c)))),
             Precision::I16 => {
                 let column = |at: usize, values: &mut [f32]| values.copy_from_slice(&weight[at * k..][..k]);
                 Weights::Fixed(Panels::fixed_columns(n, k, column))
             }
-            Precision::Bf16 => Weights::RoundedBf16(Panels::pack(n, k, |k, c| bf16_round(entry(k, c)))),
+            Precision::Bf16 => {
+                let panels = Panels::pack(n, k, |k, c| bf16_round(entry(k, c)));
+                Weights::Floats { panels, rounded: true }
+            }
         }
     }
 
     fn transposed(&self) -> Self {
         match self {
-            Weights::F32(panels) => Weights::F32(panels.transposed()),
-            Weights::RoundedBf16(panels) => Weights::RoundedBf16(panels.transposed()),
+            &Weights::Floats { ref panels, rounded } => Weights::Floats { panels: panels.transposed(), rounded },
             Weights::Tiles(panels) => Weights::Tiles(panels.transposed()),
             Weights::Fixed(panels) => Weights::Fixed(panels.fixed_transposed()),
         }
@@ -129,8 +133,10 @@ impl Weights {
     fn product(&self, x: (&[f32], usize), rows: usize, out: (&mut [f32], usize), epilogue: Epilogue<'_>) {
         let isa = Usable::current();
         match self {
-            Weights::F32(panels) => run_f32::<false>(Job::new(x, rows, panels, out, epilogue), isa),
-            Weights::RoundedBf16(panels) => run_f32::<true>(Job::new(x, rows, panels, out, epilogue), isa),
+            Weights::Floats { panels, rounded } => {
+                let run = if *rounded { run_f32::<true> } else { run_f32::<false> };
+                run(Job::new(x, rows, panels, out, epilogue), isa);
+            }
             Weights::Fixed(panels) => fixed::run(Job::new(x, rows, panels, out, epilogue), isa),
             Weights::Tiles(panels) => {
                 let tiles = if isa.isa() == Isa::Amx { amx::permitted() } else { None };
@@ -167,14 +173,6 @@ fn run_bf16(job: Job<'_, u16>, tiles: Option<amx::Permitted>) {
     run_plain::<amx::TileKernel<amx::Emulated, f32>>(job);
 }
 
-/// A tile product without epilogue, for the check of the hardware.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-fn run_tiles(x: &[f32], rows: usize, panels: &Panels<u16>, out: &mut [f32], tiles: Option<amx::Permitted>) {
-    let (k, n) = (panels.depth(), panels.columns());
-    run_bf16(Job::new((x, k), rows, panels, (out, n), PRODUCT), tiles);
-}
-
-/// No epilogue.
 const PRODUCT: Epilogue<'static> = Epilogue { bias: None, activation: Activation::Identity, add: false };
 
 /// A frozen affine map `y = x Wᵀ + b` with `W` of shape `[outputs, inputs]`, as `nn.Linear` stores it.
@@ -239,8 +237,8 @@ impl Linear {
     /// Precision of products with these weights.
     pub fn precision(&self) -> Precision {
         match self.weights {
-            Weights::F32(_) => Precision::F32,
-            Weights::RoundedBf16(_) | Weights::Tiles(_) => Precision::Bf16,
+            Weights::Floats { rounded: false, .. } => Precision::F32,
+            Weights::Floats { .. } | Weights::Tiles(_) => Precision::Bf16,
             Weights::Fixed(_) => Precision::I16,
         }
     }

@@ -136,7 +136,6 @@ impl<T: Element> Panels<T> {
         }
     }
 
-    /// Passes over k.
     pub(crate) fn passes(&self) -> usize {
         self.padded_depth().div_ceil(T::DEPTH)
     }
@@ -166,17 +165,14 @@ impl<T: Element> Panels<T> {
         self.depth
     }
 
-    /// The depth with its padding.
     pub(crate) fn padded_depth(&self) -> usize {
         self.depth.max(1).next_multiple_of(T::STEP)
     }
 
-    /// Number of panels.
     pub(crate) fn count(&self) -> usize {
         self.columns.div_ceil(PANEL)
     }
 
-    /// Values of one panel.
     pub(crate) fn panel_len(&self) -> usize {
         self.padded_depth() * PANEL
     }
@@ -188,7 +184,6 @@ impl<T: Element> Panels<T> {
 }
 
 impl<T: Element<Columns = ()>> Panels<T> {
-    /// The transpose, packed.
     pub(crate) fn transposed(&self) -> Self {
         Self::pack(self.depth, self.columns, |k, column| self.at(column, k))
     }

@@ -92,7 +92,6 @@ pub fn marginal_entropy_gradient<T: Real>(x: &[T], width: usize, d: &mut [T]) ->
     h
 }
 
-/// The mean over rows of `softmax(row)`.
 fn mean_softmax<T: Real>(x: &[T], width: usize) -> Vec<T> {
     let mut mean = vec![T::ZERO; width];
     let mut p = vec![T::ZERO; width];

@@ -85,10 +85,6 @@ pub struct RankedClass<'a> {
 }
 
 impl Answer {
-    pub(crate) fn new(origin: &Arc<Origin>, decision: methods::Decision) -> Self {
-        Self { origin: Arc::clone(origin), decision, views: None }
-    }
-
     /// Name of the method that answered.
     pub fn method(&self) -> &str {
         &self.origin.method
@@ -161,11 +157,8 @@ impl Answer {
 
     /// The `top` most probable classes as (index, name, probability); ties go to the lower index.
     pub fn ranked(&self, top: usize) -> Vec<(usize, &str, f32)> {
-        let p = self.probabilities();
-        let mut order: Vec<usize> = (0..p.len()).collect();
-        order.sort_by(|&a, &b| p[b].total_cmp(&p[a]).then(a.cmp(&b)));
-        order.truncate(top);
-        order.into_iter().map(|k| (k, self.name(k), p[k])).collect()
+        let ranked = most_probable(self.probabilities().iter().copied(), top).into_iter();
+        ranked.map(|(index, probability)| (index, self.name(index), probability)).collect()
     }
 
     /// The answer with its `top` most probable classes, to be serialised: what the command line prints and Python gives as a
@@ -218,6 +211,14 @@ impl Answer {
     fn name(&self, class: usize) -> &str {
         self.origin.classes.get(class).map_or("", String::as_str)
     }
+}
+
+/// The `top` largest probabilities with their indices; ties go to the lower index.
+pub(super) fn most_probable(probabilities: impl Iterator<Item = f32>, top: usize) -> Vec<(usize, f32)> {
+    let mut all: Vec<(usize, f32)> = probabilities.enumerate().collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    all.truncate(top);
+    all
 }
 
 #[cfg(test)]

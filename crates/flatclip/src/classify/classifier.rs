@@ -166,7 +166,6 @@ impl Classifier {
         }
     }
 
-    /// The answer for features of views.
     fn decide_given(&self, views: &ViewFeatures) -> Result<Answer> {
         self.check_features_suffice()?;
         let (adapter, task) = (self.episodic()?, &self.parts.task);
@@ -298,7 +297,7 @@ impl Classifier {
             let image = views.unit.select_rows(&[0]);
             decision.explanation.sigmoid = sigmoid_scores(task.logits(&image).data(), bias);
         }
-        Ok(Answer::new(&self.parts.origin, decision))
+        Ok(Answer::from_parts(&self.parts.origin, decision, None))
     }
 
     pub(super) fn set_of<'v>(&self, views: &'v ViewFeatures) -> ViewSet<'v> {

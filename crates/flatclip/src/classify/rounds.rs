@@ -123,17 +123,12 @@ impl Rounds {
 /// Mean probability of the answer over the selected views, or over all where none were selected. Not the method's own
 /// probability: hard votes are always certain.
 fn certainty(task: &Task, views: &Matrix, decision: &Decision) -> f64 {
-    let all: Vec<usize>;
-    let kept = match &decision.explanation.selected[..] {
-        [] => {
-            all = (0..views.rows()).collect();
-            &all[..]
-        }
-        selected => selected,
+    let logits = match &decision.explanation.selected[..] {
+        [] => task.logits(views),
+        selected => task.logits(&views.select_rows(selected)),
     };
-    let logits = task.logits(&views.select_rows(kept));
     let sum: f64 = logits.iter_rows().map(|row| softmax(row)[decision.prediction]).sum();
-    sum / kept.len() as f64
+    sum / logits.rows() as f64
 }
 
 #[cfg(test)]

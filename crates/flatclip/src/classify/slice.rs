@@ -1,6 +1,7 @@
 //! What a page shows of one view: its own prediction, its place in the image, and the loss around the prompt.
 
 use super::ViewFeatures;
+use super::answer::most_probable;
 use super::classifier::Classifier;
 use crate::image::views::{Draw, draw_view};
 use crate::methods::probability::softmax;
@@ -30,14 +31,8 @@ impl Classifier {
 
     /// The prediction of each view at the unadapted prompt: the `top` most probable classes as (index, probability).
     pub fn view_answers(&self, views: &ViewFeatures, top: usize) -> Vec<Vec<(usize, f32)>> {
-        let task = self.task();
-        let ranked = |row: &[f32]| {
-            let mut all: Vec<(usize, f32)> = softmax(row).into_iter().map(|p| p as f32).enumerate().collect();
-            all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-            all.truncate(top);
-            all
-        };
-        task.logits(&views.unit).iter_rows().map(ranked).collect()
+        let ranked = |row: &[f32]| most_probable(softmax(row).into_iter().map(|p| p as f32), top);
+        self.task().logits(&views.unit).iter_rows().map(ranked).collect()
     }
 
     /// The entropy of one view on a grid of two random directions around the prompt, `[points][points]`, the centre being

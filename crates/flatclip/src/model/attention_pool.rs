@@ -11,7 +11,6 @@ use flatclip_tensor::gemm::product_nn;
 use flatclip_tensor::ops::wide::softmax;
 use flatclip_tensor::{Activation, Linear};
 
-/// A frozen attention pool.
 #[derive(Debug)]
 pub(super) struct AttentionPool {
     heads: usize,

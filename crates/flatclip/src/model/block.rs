@@ -19,7 +19,6 @@ use flatclip_tensor::ops::{
 use flatclip_tensor::{Activation, Linear};
 use std::sync::Arc;
 
-/// A LayerNorm.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Norm {
     /// Factor per channel.

@@ -10,7 +10,6 @@ use crate::architecture::{ClipConfig, ImageConfig};
 use crate::{Error, Result};
 use flatclip_tensor::{Activation, Matrix};
 
-/// The frozen image tower.
 #[derive(Debug)]
 pub(super) struct ImageKernels {
     image_size: usize,

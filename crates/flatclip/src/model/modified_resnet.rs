@@ -95,7 +95,6 @@ struct Bottleneck {
     shortcut: Option<Conv>,
 }
 
-/// A frozen modified ResNet.
 #[derive(Debug)]
 pub(crate) struct ModifiedResNet {
     image_size: usize,
@@ -211,9 +210,7 @@ impl ModifiedResNet {
     fn stem(&self, pixels: &[f32], work: &mut Work) -> Plane {
         let size = self.image_size;
         let mut data = work.take(pixels.len());
-        for (channel, plane) in pixels.chunks_exact(size * size).enumerate() {
-            plane.iter().enumerate().for_each(|(i, &x)| data[3 * i + channel] = x);
-        }
+        channels_last(pixels, &mut data);
         let mut plane = Plane { images: 1, height: size, width: size, channels: 3, data };
         for conv in &self.stem {
             let next = conv.forward(&plane, Activation::Relu, work);
@@ -286,6 +283,13 @@ fn keys_values(reader: &Reader<'_>, width: usize) -> Result<Linear> {
         bias.extend(reader.tensor(&format!("visual.attnpool.{part}.bias"), &[width])?);
     }
     Ok(Linear::new(2 * width, width, &weight, Some(&bias)))
+}
+
+/// One image of three planes.
+fn channels_last(pixels: &[f32], out: &mut [f32]) {
+    for (channel, plane) in pixels.chunks_exact(pixels.len() / 3).enumerate() {
+        plane.iter().enumerate().for_each(|(i, &x)| out[3 * i + channel] = x);
+    }
 }
 
 /// Planes of single images as one plane.

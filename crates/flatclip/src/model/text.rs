@@ -25,7 +25,6 @@ const CONTEXT_GROUP: usize = 32;
 /// block inputs of 1000 classes: a chunk without them runs again as a whole, with all of its tapes at once.
 const KEPT_DEEP: usize = 104 << 20;
 
-/// The frozen text tower.
 #[derive(Debug)]
 pub(super) struct TextKernels {
     pub(super) config: TextConfig,

@@ -20,7 +20,6 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// A frozen vision transformer.
 #[derive(Debug)]
 pub(crate) struct Vit {
     pub(super) width: usize,
@@ -42,7 +41,6 @@ pub(crate) struct Vit {
     pub(super) form: VitForm,
 }
 
-/// The sizes of a tower.
 pub(super) struct Sizes {
     pub(super) width: usize,
     pub(super) layers: usize,
@@ -116,7 +114,6 @@ impl Vit {
         self.grid * self.grid + self.form.class_tokens()
     }
 
-    /// Width of the features.
     pub(super) fn embed_dim(&self) -> usize {
         self.projection.as_ref().map_or(self.width, Linear::outputs)
     }

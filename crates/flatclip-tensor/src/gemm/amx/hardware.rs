@@ -2,6 +2,7 @@
 
 use super::{TILE_ROW, TILE_ROWS, TileUnit, bf16_bits};
 use crate::gemm::panels::Panels;
+use crate::gemm::{Job, PRODUCT, run_bf16};
 use crate::isa::{self, Isa};
 use std::arch::asm;
 use std::marker::PhantomData;
@@ -143,7 +144,7 @@ fn agrees(tiles: Permitted) -> bool {
     let panels = Panels::<u16>::pack(n, k, |i, c| bf16_bits(value(i * n + c + 7)));
     let results = [Some(tiles), None].map(|tiles| {
         let mut out = vec![0.0; rows * n];
-        crate::gemm::run_tiles(&x, rows, &panels, &mut out, tiles);
+        run_bf16(Job::new((&x, k), rows, &panels, (&mut out, n), PRODUCT), tiles);
         out
     });
     // By the manual the results are bitwise equal, but a difference in the last bit must not disable the fast path.

@@ -59,7 +59,6 @@ pub(super) fn bytes_per_pixel(bytes: &[u8], format: ImageFormat) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
     AsDecoded,
-    /// Palette.
     Palette,
     /// A palette that is the grey ramp.
     Grey,

@@ -72,13 +72,11 @@ impl Coefficients {
         result
     }
 
-    /// The blocks of a row of the band.
     pub(super) fn row(&self, row: usize) -> &[Block] {
         let first = (row - self.band.start) * self.columns;
         &self.blocks[first..first + self.columns]
     }
 
-    /// All zero again.
     pub(super) fn clear(&mut self) {
         self.blocks.fill([0; 64]);
     }

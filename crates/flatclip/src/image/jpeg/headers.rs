@@ -57,7 +57,6 @@ impl<'a> File<'a> {
         Ok((file, frame))
     }
 
-    /// What is left of the file.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or(&[])
     }

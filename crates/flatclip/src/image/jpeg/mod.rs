@@ -45,7 +45,6 @@ pub(super) struct Header<'a> {
     pub(super) height: usize,
     /// Bytes of coefficients that are kept while scans are read.
     pub(super) kept: u64,
-    /// The EXIF entry.
     pub(super) exif: Option<&'a [u8]>,
 }
 
@@ -75,7 +74,6 @@ pub(super) fn decode(bytes: &[u8], as_rgb: bool) -> Result<Source, String> {
     Ok(Source::new(frame.width, frame.height, mode, samples))
 }
 
-/// A colour component of the frame.
 struct Component {
     id: u8,
     /// Sampling factors.

@@ -7,7 +7,7 @@
 //!
 //! All images go together from norm to norm. Kept are the blocks' inputs; the backward pass computes each block again.
 
-use super::{BATCH_NORM_EPSILON, Bottleneck, Conv, ModifiedResNet, Plane, STRIP, Work};
+use super::{BATCH_NORM_EPSILON, Bottleneck, Conv, ModifiedResNet, Plane, STRIP, Work, channels_last};
 use crate::model::towers::BatchNormPass;
 use crate::{Error, Result};
 use flatclip_tensor::ops::attention;
@@ -342,7 +342,10 @@ impl<'a> BatchNormRun<'a> {
         if own.values.iter().map(Vec::len).ne(norms.values.iter().map(Vec::len)) {
             return Err(Error::config("batch norms", "expected the scales and shifts of this tower, found others"));
         }
-        let pixels = channels_last(pixels, count, net.image_size);
+        let (mut data, size) = (vec![0.0; pixels.len()], net.image_size);
+        let images = pixels.chunks_exact(net.pixels()).zip(data.chunks_exact_mut(net.pixels()));
+        images.for_each(|(pixels, out)| channels_last(pixels, out));
+        let pixels = Plane { images: count, height: size, width: size, channels: 3, data };
         let mut inputs = vec![stem(net, &pixels, norms).2];
         let mut norm = net.stem.len();
         for block in net.stages.iter().flatten() {
@@ -434,15 +437,4 @@ fn stem(net: &ModifiedResNet, pixels: &Plane, norms: &BatchNorms) -> (Vec<Normed
     }
     let last = outputs[outputs.len() - 1].averaged(2, &mut work);
     (normed, outputs, last)
-}
-
-fn channels_last(pixels: &[f32], images: usize, size: usize) -> Plane {
-    let mut data = vec![0.0; pixels.len()];
-    let area = size * size;
-    for (image, out) in pixels.chunks_exact(3 * area).zip(data.chunks_exact_mut(3 * area)) {
-        for (channel, plane) in image.chunks_exact(area).enumerate() {
-            plane.iter().enumerate().for_each(|(i, &x)| out[3 * i + channel] = x);
-        }
-    }
-    Plane { images, height: size, width: size, channels: 3, data }
 }

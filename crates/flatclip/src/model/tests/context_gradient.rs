@@ -1,11 +1,22 @@
 //! Gradients with respect to contexts and deep prompts.
 
-use super::super::{Context, Position};
+use super::super::{ClassTokens, Clip, Context, Position};
 use super::{
     TEXT_FORMS, assert_close, assert_slope, classes, context, inner, matrix, same_on_any_threads, tiny, tiny_with_text,
 };
 use flatclip_tensor::Matrix;
 use std::slice::from_ref;
+
+/// The gradient of `d · features` with respect to a context.
+fn gradient(clip: &Clip, tokens: &ClassTokens, context: &Context, d: &Matrix) -> Vec<f32> {
+    gradient_through(clip, usize::MAX, tokens, context, d)
+}
+
+/// The same through the last blocks only.
+fn gradient_through(clip: &Clip, blocks: usize, tokens: &ClassTokens, context: &Context, d: &Matrix) -> Vec<f32> {
+    let pass = clip.text().unwrap().pass_through(blocks, tokens, from_ref(context)).unwrap();
+    pass.gradient(from_ref(d)).unwrap().remove(0).data
+}
 
 #[test]
 fn the_context_gradient_is_the_derivative() {
@@ -16,8 +27,7 @@ fn the_context_gradient_is_the_derivative() {
         let tokens = classes(7, 3, position);
         let context = context("ctx", class_specific.then_some(7), 3);
         let d = matrix("d", 7, 12);
-        let gradient = tower.pass(&tokens, from_ref(&context)).unwrap().gradient(from_ref(&d)).unwrap();
-        assert_slope(&context.data, &gradient[0].data, |data| {
+        assert_slope(&context.data, &gradient(clip, &tokens, &context, &d), |data| {
             let moved = Context { data: data.to_vec(), ..context.clone() };
             inner(tower.encode(&tokens, &[moved]).unwrap()[0].data(), d.data())
         });
@@ -48,12 +58,9 @@ fn recomputing_gives_the_same_bytes_as_keeping() {
     for form in TEXT_FORMS {
         let [keeps, some, recomputes] = [1 << 30, 2 << 20, 0].map(|budget| tiny_with_text(form, budget));
         let (tokens, context, d) = (classes(300, 4, Position::End), context("ctx", None, 4), matrix("d", 300, 12));
-        let gradient = |clip: &super::Clip| {
-            let pass = clip.text().unwrap().pass(&tokens, from_ref(&context)).unwrap();
-            pass.gradient(from_ref(&d)).unwrap()
-        };
-        assert_eq!(gradient(&keeps), gradient(&recomputes));
-        assert_eq!(gradient(&some), gradient(&recomputes));
+        let [keeps, some, recomputes] = [keeps, some, recomputes].map(|clip| gradient(&clip, &tokens, &context, &d));
+        assert_eq!(keeps, recomputes);
+        assert_eq!(some, recomputes);
     }
 }
 
@@ -114,13 +121,10 @@ fn wrong_contexts_are_errors_not_panics() {
 #[test]
 fn a_gradient_through_the_last_blocks_is_close_to_the_whole_one_and_whole_through_all() {
     let clip = tiny(1 << 30);
-    let tower = clip.text().unwrap();
     let (tokens, context, d) = (classes(300, 4, Position::End), context("ctx", None, 4), matrix("d", 300, 12));
-    let through = |clip: &super::Clip, blocks: usize| {
-        let pass = clip.text().unwrap().pass_through(blocks, &tokens, from_ref(&context)).unwrap();
-        pass.gradient(from_ref(&d)).unwrap().remove(0).data
-    };
-    let whole = tower.pass(&tokens, from_ref(&context)).unwrap().gradient(from_ref(&d)).unwrap().remove(0).data;
+    let through = |clip: &Clip, blocks: usize| gradient_through(clip, blocks, &tokens, &context, &d);
+    let pass = clip.text().unwrap().pass(&tokens, from_ref(&context)).unwrap();
+    let whole = pass.gradient(from_ref(&d)).unwrap().remove(0).data;
     assert_eq!(through(&clip, 3), whole);
     assert_eq!(through(&clip, usize::MAX), whole);
     let cosine = |a: &[f32]| inner(a, &whole) / (inner(a, a) * inner(&whole, &whole)).sqrt();
@@ -134,15 +138,9 @@ fn a_gradient_through_the_last_blocks_is_close_to_the_whole_one_and_whole_throug
 
 #[test]
 fn gradients_in_16_bits_point_the_same_way() {
-    let config = super::tiny_config();
     let options = super::LoadOptions { text_precision: flatclip_tensor::Precision::I16, ..Default::default() };
-    let fixed = super::Clip::load(&crate::weights::random_of(&config, 5), options).unwrap();
-    let exact = tiny(1 << 30);
+    let fixed = Clip::load(&crate::weights::random_of(&super::tiny_config(), 5), options).unwrap();
     let (tokens, context, d) = (classes(40, 4, Position::End), context("ctx", None, 4), matrix("d", 40, 12));
-    let gradient = |clip: &super::Clip| {
-        let pass = clip.text().unwrap().pass(&tokens, from_ref(&context)).unwrap();
-        pass.gradient(from_ref(&d)).unwrap().remove(0).data
-    };
-    let (a, b) = (gradient(&fixed), gradient(&exact));
+    let [a, b] = [fixed, tiny(1 << 30)].map(|clip| gradient(&clip, &tokens, &context, &d));
     assert!(a != b && inner(&a, &b) / (inner(&a, &a) * inner(&b, &b)).sqrt() > 0.999_99);
 }

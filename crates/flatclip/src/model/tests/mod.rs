@@ -25,20 +25,23 @@ const TEXT_FORMS: [TextForm; 3] = [TextForm::CLIP, TextForm::SIGLIP, TextForm { 
 
 /// The same with another form of the text tower.
 fn tiny_with_text(form: TextForm, budget: usize) -> Clip {
-    let mut config = tiny_config();
-    config.text.as_mut().unwrap().form = form;
-    load(&config, budget)
+    load(&config_with_text(form), budget)
 }
 
 /// Its text tower, with what only our kernels have.
 fn tiny_text(form: TextForm, budget: usize) -> Arc<TextKernels> {
-    let mut config = tiny_config();
-    config.text.as_mut().unwrap().form = form;
+    let config = config_with_text(form);
     let checkpoint = random_of(&config, 5);
     let options = LoadOptions { activation_budget: budget, ..LoadOptions::default() };
     let reader = Reader { checkpoint: &checkpoint, precision: options.text_precision };
     let text = config.text.as_ref().unwrap();
     Arc::new(TextKernels::load(&reader, text, config.embed_dim, Activation::QuickGelu, &options).unwrap())
+}
+
+fn config_with_text(form: TextForm) -> ClipConfig {
+    let mut config = tiny_config();
+    config.text.as_mut().unwrap().form = form;
+    config
 }
 
 fn tiny_config() -> ClipConfig {

@@ -81,6 +81,15 @@ fn prompt_gradients_are_derivatives_with_gradients_on_tokens() {
     }
 }
 
+/// Tensors from their values, one after the other.
+fn fill(tensors: Vec<&mut [f32]>, mut values: &[f32]) {
+    for tensor in tensors {
+        let (own, rest) = values.split_at(tensor.len());
+        tensor.copy_from_slice(own);
+        values = rest;
+    }
+}
+
 #[test]
 fn norm_gradients_are_derivatives() {
     let clip = tiny(0);
@@ -99,11 +108,7 @@ fn norm_gradients_are_derivatives() {
     let flat = |norms: &NormAffine| norms.tensors().concat();
     assert_slope(&flat(&start), &flat(&gradient), |x| {
         let mut moved = start.clone();
-        let mut rest = x;
-        for tensor in moved.tensors_mut() {
-            tensor.copy_from_slice(&rest[..tensor.len()]);
-            rest = &rest[tensor.len()..];
-        }
+        fill(moved.tensors_mut(), x);
         inner(run(&moved).features().data(), d.data())
     });
     // The second norm of the last block sees class tokens only; a gradient there must not vanish.
@@ -149,11 +154,7 @@ fn batch_norm_gradients_are_derivatives() {
     // Batch statistics make the function bend sharply along the gradient.
     assert_slope_within(3e-4, &flat(&start), &flat(&gradient), |x| {
         let mut moved = start.clone();
-        let mut rest = x;
-        for tensor in moved.tensors_mut() {
-            tensor.copy_from_slice(&rest[..tensor.len()]);
-            rest = &rest[tensor.len()..];
-        }
+        fill(moved.tensors_mut(), x);
         inner(run(&moved).features().data(), d.data())
     });
     same_on_any_threads(|| run(&start).gradient(&d).unwrap());
