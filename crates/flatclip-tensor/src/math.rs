@@ -233,20 +233,18 @@ mod tests {
     fn activations_agree_with_their_definition() {
         let tanh = vector_form!(GeluTanh::of);
         let quick = vector_form!(QuickGelu::of);
-        let forms: [(_, fn(f64) -> f64); 4] = [
-            (vector_form!(Gelu::of), |x| value(Activation::Gelu, x)),
-            (quick, |x| value(Activation::QuickGelu, x)),
-            (tanh, gelu_tanh64),
-            (vector_form!(silu), |x| x / (1.0 + (-x).exp())),
-        ];
-        for (forms, definition) in forms {
+        let agree = |forms: [fn(f32) -> f32; 2], definition: &dyn Fn(f64) -> f64| {
             for x in (-2000..2000).map(|i| i as f32 * 0.01) {
                 let want = definition(f64::from(x));
                 for form in forms {
                     assert!((f64::from(form(x)) - want).abs() < 3e-7 * f64::from(x).abs().max(1.0), "{x}: {want}");
                 }
             }
-        }
+        };
+        agree(vector_form!(Gelu::of), &|x| value(Activation::Gelu, x));
+        agree(quick, &|x| value(Activation::QuickGelu, x));
+        agree(tanh, &gelu_tanh64);
+        agree(vector_form!(silu), &|x| x / (1.0 + (-x).exp()));
         assert_eq!(quick[1](-200.0), 0.0);
         assert_eq!((tanh[1](-200.0), tanh[1](200.0), tanh[1](-1e30)), (0.0, 200.0, 0.0));
         // Relative to the value, also where it is small.

@@ -26,15 +26,11 @@ pub fn seal(mut entries: Vec<Entry<'_>>, document: &str) -> Result<Vec<u8>, Stri
     let parts = entries.iter().map(|e| (e.name.as_str(), e.dtype, e.shape.as_slice(), e.bytes));
     let digest = digest(parts, document);
     let own = Entry { name: SEAL.to_owned(), dtype: Dtype::U8, shape: vec![digest.len()], bytes: &digest };
-    serialise(entries.iter().chain([&own]), document)
+    write(entries.iter().chain([&own]), document)
 }
 
 /// The same without a digest, for other programs.
-pub(crate) fn write(entries: &[Entry<'_>], document: &str) -> Result<Vec<u8>, String> {
-    serialise(entries.iter(), document)
-}
-
-fn serialise<'a>(entries: impl Iterator<Item = &'a Entry<'a>>, document: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn write<'a>(entries: impl IntoIterator<Item = &'a Entry<'a>>, document: &str) -> Result<Vec<u8>, String> {
     let mut views = Vec::new();
     for Entry { name, dtype, shape, bytes } in entries {
         views.push((name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).map_err(|e| e.to_string())?));

@@ -5,16 +5,23 @@ use super::driver::{self, Job, Kernel, Operands, Tile, convert_row, copy_row};
 use super::panels::{Element, PANEL, bf16_round};
 use std::ops::Range;
 
-#[cfg(target_arch = "aarch64")]
-mod neon;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod two_vectors;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use two_vectors::TwoVectors;
+
+/// 6 x 16: twelve sums, two vectors of the panel and a broadcast fill the sixteen registers.
 #[cfg(target_arch = "x86_64")]
-mod x86;
+pub(super) type Avx2Kernel<const ROUNDED: bool> = TwoVectors<crate::simd::Avx2, 6, ROUNDED>;
+
+/// 12 x 32: twenty-four sums of the thirty-two registers.
+#[cfg(target_arch = "x86_64")]
+pub(super) type Avx512Kernel<const ROUNDED: bool> = TwoVectors<crate::simd::Avx512, 12, ROUNDED>;
+
+/// 5 x 16: a vector is two registers, so twenty of the thirty-two hold sums and four a row of the panel. With six rows the
+/// compiler spills registers to the stack.
 #[cfg(target_arch = "aarch64")]
-pub(super) use neon::{NeonKernel, run_neon};
-#[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Avx2Kernel, Avx512Kernel, run_avx_vnni, run_avx2, run_avx512, run_avx512_vnni};
+pub(super) type NeonKernel<const ROUNDED: bool> = TwoVectors<crate::simd::Neon, 5, ROUNDED>;
 
 /// Contiguous k values of a packed row: they are copied as one vector, and kernels unroll over them.
 const STEP: usize = <f32 as Element>::STEP;
@@ -83,12 +90,15 @@ pub(super) fn run_plain<K: Portable>(job: Job<'_, K::Element>) {
     });
 }
 
-/// A function that runs a job with a kernel compiled for the named features.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-macro_rules! runner {
-    ($(#[$attribute:meta])* $name:ident, $features:literal) => {
-        $(#[$attribute])*
-        pub(in crate::gemm) unsafe fn $name<K: Kernel>(job: Job<'_, K::Element>) {
+/// Functions that run a job with a kernel compiled for the named features, and what the machine must have for each.
+macro_rules! runners {
+    ($($target:literal $name:ident, $features:literal: $needs:literal;)*) => {$(
+        /// Runs a job with a kernel written for these instructions.
+        ///
+        /// # Safety
+        #[doc = concat!("The machine has ", $needs, ".")]
+        #[cfg(target_arch = $target)]
+        pub(super) unsafe fn $name<K: Kernel>(job: Job<'_, K::Element>) {
             #[target_feature(enable = $features)]
             unsafe fn block<K: Kernel>(job: &Job<'_, K::Element>, rows: Range<usize>, panels: Range<usize>) {
                 // SAFETY: passed on unchanged; only called below.
@@ -99,7 +109,16 @@ macro_rules! runner {
                 unsafe { block::<K>(job, rows, panels) }
             });
         }
-    };
+    )*};
 }
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use runner;
+
+runners! {
+    "x86_64" run_avx2, "avx2,fma": "AVX2 and FMA, and `K` needs no more";
+    "x86_64" run_avx_vnni, "avx2,fma,avxvnni": "AVX2, FMA and AVX-VNNI, and `K` needs no more";
+    // For tiles, AMX is inside the kernel.
+    "x86_64" run_avx512, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl":
+        "AVX-512 F, BW, DQ and VL, and whatever else `K` needs";
+    "x86_64" run_avx512_vnni, "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni":
+        "AVX-512 F, BW, DQ, VL and VNNI, and `K` needs no more";
+    "aarch64" run_neon, "neon": "NEON, and `K` needs no more";
+}

@@ -14,8 +14,6 @@ mod fixed;
 mod kernels;
 mod panels;
 #[cfg(test)]
-mod plain;
-#[cfg(test)]
 mod tests;
 
 use crate::isa::{self, Isa, Usable};

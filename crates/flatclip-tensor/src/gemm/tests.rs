@@ -1,6 +1,7 @@
 //! Compares every path with the reference, on shapes that are not multiples of the tile size.
 
 use super::*;
+use crate::ops::activation::tests::value;
 use proptest::prelude::*;
 
 /// Pseudo-random values in -1..1, the same on every machine.
@@ -14,6 +15,21 @@ pub(super) fn values(count: usize, seed: u64) -> Vec<f32> {
     };
     (0..count).map(|_| next()).collect()
 }
+
+/// The reference for every path: `act(x Wᵀ + b)` by plain loops, summed in f64.
+fn plain_linear(x: &[f32], weight: &[f32], (rows, n, k): Shape, bias: Option<&[f32]>, act: Activation) -> Vec<f64> {
+    let mut out = Vec::with_capacity(rows * n);
+    for row in 0..rows {
+        for column in 0..n {
+            let sum: f64 = (0..k).map(|i| f64::from(x[row * k + i]) * f64::from(weight[column * k + i])).sum();
+            out.push(value(act, sum + bias.map_or(0.0, |bias| f64::from(bias[column]))));
+        }
+    }
+    out
+}
+
+/// Rows, outputs and inputs.
+type Shape = (usize, usize, usize);
 
 /// The `f32` paths that run here. Each job is given its path, since tests share the process-wide choice.
 fn paths() -> Vec<Isa> {
@@ -30,15 +46,7 @@ fn check(got: &[f32], want: &[f64], k: usize, what: &str) {
     }
 }
 
-fn forward_on(
-    isa: Isa,
-    x: &[f32],
-    rows: usize,
-    weight: &[f32],
-    n: usize,
-    k: usize,
-    epilogue: Epilogue<'_>,
-) -> Vec<f32> {
+fn forward_on(isa: Isa, x: &[f32], weight: &[f32], (rows, n, k): Shape, epilogue: Epilogue<'_>) -> Vec<f32> {
     let panels = Panels::pack(n, k, |i, column| weight[column * k + i]);
     let mut out = vec![7.0; rows * n];
     run_f32::<false>(
@@ -66,8 +74,8 @@ fn every_f32_path_agrees_with_the_oracle_on_ragged_shapes() {
             use Activation::{Gelu, GeluTanh, Identity, QuickGelu, Relu};
             for activation in [Identity, Relu, QuickGelu, Gelu, GeluTanh] {
                 let epilogue = Epilogue { bias: Some(&bias), activation, add: false };
-                let got = forward_on(isa, &x, rows, &weight, n, k, epilogue);
-                let want = plain::linear(&x, rows, &weight, n, k, Some(&bias), activation);
+                let got = forward_on(isa, &x, &weight, (rows, n, k), epilogue);
+                let want = plain_linear(&x, &weight, (rows, n, k), Some(&bias), activation);
                 check(&got, &want, k, &format!("{isa} {rows}x{n}x{k} {activation:?}"));
             }
         }
@@ -80,8 +88,8 @@ fn adding_to_a_residual_keeps_what_was_there() {
     let (x, weight, bias) = (values(rows * k, 1), values(n * k, 2), values(n, 3));
     for isa in paths() {
         let epilogue = Epilogue { bias: Some(&bias), activation: Activation::Identity, add: true };
-        let got = forward_on(isa, &x, rows, &weight, n, k, epilogue);
-        let want = plain::linear(&x, rows, &weight, n, k, Some(&bias), Activation::Identity);
+        let got = forward_on(isa, &x, &weight, (rows, n, k), epilogue);
+        let want = plain_linear(&x, &weight, (rows, n, k), Some(&bias), Activation::Identity);
         check(&got, &want.iter().map(|y| y + 7.0).collect::<Vec<_>>(), k, isa.name());
     }
 }
@@ -95,7 +103,7 @@ fn gradients_use_the_transpose() {
             let dy: Vec<f32> = values(rows * n, 4).iter().map(|&w| bf16_round(w)).collect();
             let linear = Linear::with_precision(n, k, &weight, None, precision);
             let turned: Vec<f32> = (0..k * n).map(|i| weight[i % n * k + i / n]).collect();
-            let want = plain::linear(&dy, rows, &turned, k, n, None, Activation::Identity);
+            let want = plain_linear(&dy, &turned, (rows, k, n), None, Activation::Identity);
             let mut dx = vec![0.0; rows * k];
             linear.backward(&dy, rows, &mut dx);
             check(&dx, &want, n, "backward");
@@ -107,7 +115,7 @@ fn gradients_use_the_transpose() {
 fn products_of_activations_agree_with_the_oracle() {
     let (m, n, k) = (37, 29, 65);
     let (a, b) = (values(m * k, 5), values(n * k, 6));
-    let want = plain::linear(&a, m, &b, n, k, None, Activation::Identity);
+    let want = plain_linear(&a, &b, (m, n, k), None, Activation::Identity);
     let mut out = vec![0.0; m * n];
     product_nt(&a, m, &b, n, k, &mut out);
     check(&out, &want, k, "nt");
@@ -121,7 +129,7 @@ fn bf16_agrees_with_the_oracle_on_rounded_inputs() {
     for (rows, n, k) in [(1, 1, 1), (15, 17, 31), (33, 47, 900), (197, 33, 64), (600, 20, 40)] {
         let (x, weight, bias) = (values(rows * k, 1), values(n * k, 2), values(n, 3));
         let round = |v: &[f32]| v.iter().map(|&x| bf16_round(x)).collect::<Vec<_>>();
-        let want = plain::linear(&round(&x), rows, &round(&weight), n, k, Some(&bias), Activation::QuickGelu);
+        let want = plain_linear(&round(&x), &round(&weight), (rows, n, k), Some(&bias), Activation::QuickGelu);
         for native in [false, true] {
             let linear = Linear::packed(n, k, &weight, Some(&bias), Precision::Bf16, native);
             assert_eq!(linear.precision(), Precision::Bf16);
@@ -169,7 +177,7 @@ fn avx2_and_avx512_give_the_same_bytes() {
     let (rows, n, k) = (77, 130, 523);
     let (x, weight, bias) = (values(rows * k, 1), values(n * k, 2), values(n, 3));
     let epilogue = Epilogue { bias: Some(&bias), activation: Activation::Gelu, add: false };
-    let [a, b] = [Isa::Avx2, Isa::Avx512].map(|isa| forward_on(isa, &x, rows, &weight, n, k, epilogue));
+    let [a, b] = [Isa::Avx2, Isa::Avx512].map(|isa| forward_on(isa, &x, &weight, (rows, n, k), epilogue));
     assert_eq!(a, b);
 }
 
@@ -181,7 +189,7 @@ fn avx_and_neon_give_the_same_bytes() {
     for isa in paths().into_iter().filter(|&isa| isa != Isa::Plain) {
         let digests = [Activation::Identity, Activation::QuickGelu, Activation::Gelu].map(|activation| {
             let epilogue = Epilogue { bias: Some(&bias), activation, add: false };
-            let bytes = forward_on(isa, &x, rows, &weight, n, k, epilogue).into_iter().flat_map(f32::to_le_bytes);
+            let bytes = forward_on(isa, &x, &weight, (rows, n, k), epilogue).into_iter().flat_map(f32::to_le_bytes);
             // FNV-1a.
             bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
         });
@@ -201,7 +209,7 @@ fn strided_rows_leave_what_lies_between_them() {
             Usable::new(isa).expect("listed by `paths`"),
         );
         for row in 0..rows {
-            let want = plain::linear(&x[row * 30..row * 30 + k], 1, &weight, n, k, None, Activation::Identity);
+            let want = plain_linear(&x[row * 30..row * 30 + k], &weight, (1, n, k), None, Activation::Identity);
             check(&out[row * 50..row * 50 + n], &want, k, isa.name());
             assert!(out[row * 50 + n..(row + 1) * 50].iter().all(|&x| x == 7.0));
         }
@@ -252,10 +260,10 @@ proptest! {
     #[test]
     fn any_shape_agrees_with_the_oracle(rows in 1usize..70, n in 1usize..90, k in 1usize..600, seed in 1u64..1000) {
         let (x, weight, bias) = (values(rows * k, seed), values(n * k, seed + 1), values(n, seed + 2));
-        let want = plain::linear(&x, rows, &weight, n, k, Some(&bias), Activation::Identity);
+        let want = plain_linear(&x, &weight, (rows, n, k), Some(&bias), Activation::Identity);
         let epilogue = Epilogue { bias: Some(&bias), activation: Activation::Identity, add: false };
         for isa in paths() {
-            check(&forward_on(isa, &x, rows, &weight, n, k, epilogue), &want, k, isa.name());
+            check(&forward_on(isa, &x, &weight, (rows, n, k), epilogue), &want, k, isa.name());
         }
     }
 }

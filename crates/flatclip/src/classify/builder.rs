@@ -1,6 +1,5 @@
 //! What a classifier is made of.
 
-use super::class_list::{check_classes, check_distinct};
 use super::classifier::Classifier;
 use super::features::TextFeatures;
 use super::model::Model;
@@ -8,7 +7,6 @@ use super::prepare::{FeaturePreparation, Preparation, Settings, checked_views, o
 use super::requirements::check_origin;
 use super::rounds::Certainty;
 use super::text_cache::TextCache;
-use crate::Result;
 use crate::image::views::ViewPolicy;
 use crate::methods::bank::TextBank;
 use crate::methods::statistics::SourceStatistics;
@@ -16,12 +14,15 @@ use crate::methods::{AdapterSpec, Registry, TextStore};
 use crate::options::{Table, Value};
 use crate::progress::Progress;
 use crate::prompt::Prompt;
-use crate::text::templates::Ensemble;
+use crate::text::imagenet;
+use crate::text::templates::{Ensemble, duplicates};
+use crate::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Builds a [`Classifier`].
 #[derive(Clone)]
+#[must_use]
 pub struct ClassifierBuilder {
     source: Source,
     classes: Vec<String>,
@@ -74,21 +75,18 @@ impl ClassifierBuilder {
     /// Whether answers say the score of every view. Otherwise STSS gives views that cannot be selected only a lower bound
     /// ([`Explanation::bounds`](crate::methods::Explanation::bounds)), which takes a fraction of the time; the answer is the
     /// same. Off unless asked for; [`Classifier::explaining`] switches it for some answers.
-    #[must_use]
     pub fn explain(mut self, explain: bool) -> Self {
         self.explain = explain;
         self
     }
 
     /// The class names, in the order of the probabilities. A prompt that stores its classes needs none.
-    #[must_use]
     pub fn classes<S: Into<String>>(mut self, classes: impl IntoIterator<Item = S>) -> Self {
         self.classes = classes.into_iter().map(Into::into).collect();
         self
     }
 
     /// The prompt; by default [`Prompt::TEMPLATE`].
-    #[must_use]
     pub fn prompt(mut self, prompt: Prompt) -> Self {
         self.prompt = Some(prompt);
         self
@@ -105,7 +103,6 @@ impl ClassifierBuilder {
     }
 
     /// How to answer: the name of an adapter. By default [`Prompt::default_method`].
-    #[must_use]
     pub fn method(mut self, name: &str) -> Self {
         self.method = Some(name.to_owned());
         self
@@ -120,21 +117,18 @@ impl ClassifierBuilder {
     }
 
     /// All options of the method; checked when it is built.
-    #[must_use]
     pub fn options(mut self, options: Table) -> Self {
         self.options = options;
         self
     }
 
     /// The methods to choose from, where they are not only the built-in ones.
-    #[must_use]
     pub fn registry(mut self, registry: Registry) -> Self {
         self.registry = registry;
         self
     }
 
     /// Views per image, the image itself included; by default that of the method.
-    #[must_use]
     pub fn views(mut self, count: usize) -> Self {
         self.settings.views = Some(count);
         self
@@ -143,62 +137,53 @@ impl ClassifierBuilder {
     /// Any-time views: they are encoded in rounds (1, 4, 8, 16, ...), and no more of them once the selected ones give the answer
     /// this mean probability and the round before agrees. [`Certainty::Usual`] keeps the accuracy of all views on
     /// the embedded models at about a third of the cost.
-    #[must_use]
     pub fn any_time(mut self, certainty: impl Into<Certainty>) -> Self {
         self.settings.certainty = Some(certainty.into());
         self
     }
 
     /// How views are made; by default by crops and flips.
-    #[must_use]
     pub fn view_policy(mut self, policy: ViewPolicy) -> Self {
         self.settings.policy = policy;
         self
     }
 
     /// Seed of the views and of the method.
-    #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.seed = seed;
         self
     }
 
     /// Token statistics of training images, for PromptAlign.
-    #[must_use]
     pub fn statistics(mut self, statistics: Arc<SourceStatistics>) -> Self {
         self.settings.statistics = Some(statistics);
         self
     }
 
     /// A folder with generated images for DiffTPT: `FOLDER/<image's name without ending>/*.png`.
-    #[must_use]
     pub fn generated(mut self, folder: impl Into<PathBuf>) -> Self {
         self.settings.generated = Some(folder.into());
         self
     }
 
     /// A folder in which text banks are kept between programs.
-    #[must_use]
     pub fn cache(self, folder: impl Into<PathBuf>) -> Self {
         self.text_store(Arc::new(TextCache::new(&folder.into())))
     }
 
     /// A place of the caller's own for text banks, such as the memory of a server.
-    #[must_use]
     pub fn text_store(mut self, store: Arc<dyn TextStore>) -> Self {
         self.settings.store = Some(store);
         self
     }
 
     /// Gets the number of encoded texts while the classifier is built, and may cancel it between chunks of them.
-    #[must_use]
     pub fn progress(mut self, progress: Arc<dyn Progress + Send + Sync>) -> Self {
         self.settings.progress = Some(progress);
         self
     }
 
     /// The largest image, in pixels; one that is larger is refused from its header.
-    #[must_use]
     pub fn max_pixels(mut self, pixels: u64) -> Self {
         self.settings.decode.max_pixels = pixels;
         self
@@ -206,14 +191,12 @@ impl ClassifierBuilder {
 
     /// Read images as a person sees them (rotated per EXIF, 16-bit grey scaled), which is the default, or, with `false`, as
     /// Pillow's `convert("RGB")`, which published numbers of benchmark data sets rest on.
-    #[must_use]
     pub fn exif(mut self, apply: bool) -> Self {
         self.settings.decode.exif = apply;
         self
     }
 
     /// Accept a prompt that was learned with another model.
-    #[must_use]
     pub fn any_model(mut self, accept: bool) -> Self {
         self.any_model = accept;
         self
@@ -291,6 +274,32 @@ impl ClassifierBuilder {
     }
 }
 
+/// A class list that can be answered: not empty, no empty name.
+fn check_classes(classes: &[String]) -> Result<()> {
+    if classes.is_empty() {
+        return Err(Error::config("classes", "expected class names, found none"));
+    }
+    match classes.iter().position(|name| name.trim().is_empty()) {
+        Some(at) => Err(Error::config("classes", format!("class {} has no name", at + 1))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a name that occurs twice: both classes get the same text and so the same score, and each half of the
+/// probability. ImageNet's own list has two such names, as every published number was made with them.
+fn check_distinct(classes: &[String]) -> Result<()> {
+    let Some((name, labels)) = duplicates(classes).into_iter().next() else { return Ok(()) };
+    if imagenet::CLASS_NAMES.iter().eq(classes.iter()) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{name:?} occurs {} times (labels {labels:?}): equal names share their probability; \
+         give each class a name of its own",
+        labels.len()
+    );
+    Err(Error::config("classes", reason))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,5 +343,15 @@ mod tests {
             let (cancelled, _) = build(most, method);
             assert_eq!(cancelled.unwrap_err().code(), "interrupted", "{method}");
         }
+    }
+
+    #[test]
+    fn a_name_that_occurs_twice_is_refused_except_in_imagenets_own_list() {
+        let names = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        check_distinct(&names(&["cat", "Cat"])).unwrap();
+        let error = check_distinct(&names(&["cat", "dog", "cat"])).unwrap_err().to_string();
+        assert!(error.contains("\"cat\" occurs 2 times (labels [0, 2])"), "{error}");
+        check_distinct(&names(&imagenet::CLASS_NAMES)).unwrap();
+        assert!(check_distinct(&names(&imagenet::CLASS_NAMES[1..])).is_err(), "another list than ImageNet's");
     }
 }

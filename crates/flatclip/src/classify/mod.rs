@@ -4,7 +4,6 @@
 mod answer;
 mod batches;
 mod builder;
-mod class_list;
 mod classifier;
 mod encoder;
 mod features;

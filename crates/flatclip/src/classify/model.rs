@@ -42,6 +42,7 @@ struct Parts {
 
 /// How a model is found and loaded.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ModelBuilder {
     name: String,
     places: Places,
@@ -85,10 +86,7 @@ impl Model {
         let Some(origin) = self.0.origin.as_ref().filter(|_| precision != self.clip().text_precision()) else {
             return Ok(self.clone());
         };
-        let checkpoint = origin.clone().offline(true).open(&())?;
-        if let Some(folder) = &origin.hash_cache {
-            checkpoint.recall_hash(folder);
-        }
+        let checkpoint = origin.clone().offline(true).open_hashed(&())?;
         if checkpoint.hash()? != self.hash() {
             let reason =
                 format!("the weights of {} have changed since they were loaded; load the model again", self.name());
@@ -205,21 +203,18 @@ impl Model {
 
 impl ModelBuilder {
     /// The folder in which known names are looked for first, and into which they are fetched.
-    #[must_use]
     pub fn model_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.places.model_dir = Some(folder.into());
         self
     }
 
     /// Never fetch, only look on disk.
-    #[must_use]
     pub fn offline(mut self, offline: bool) -> Self {
         self.offline = offline;
         self
     }
 
     /// What the image tower multiplies in. By default the best of this machine that keeps answers.
-    #[must_use]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = Some(precision);
         self
@@ -227,28 +222,24 @@ impl ModelBuilder {
 
     /// What the text tower multiplies in, forward and backward: f32 by default. In i16 a prompt is learned in about half the
     /// time, with gradients that differ a little.
-    #[must_use]
     pub fn text_precision(mut self, precision: Precision) -> Self {
         self.text_precision = precision;
         self
     }
 
     /// The activation of the MLPs, instead of the one that the checkpoint states or its family suggests.
-    #[must_use]
     pub fn activation(mut self, activation: Activation) -> Self {
         self.activation = Some(activation);
         self
     }
 
     /// Load one tower only: with given features of the other kind, half a model is enough.
-    #[must_use]
     pub fn towers(mut self, towers: Towers) -> Self {
         self.towers = towers;
         self
     }
 
     /// Where hashes of weight files are kept between starts, so that a large file is read once; `None` keeps nothing.
-    #[must_use]
     pub fn hash_cache(mut self, folder: Option<PathBuf>) -> Self {
         self.hash_cache = folder;
         self
@@ -272,12 +263,18 @@ impl ModelBuilder {
         Ok(checkpoint)
     }
 
-    /// Reads and packs the weights.
-    pub fn load(&self, progress: &dyn Progress) -> Result<Model> {
+    /// The same with the hash that an earlier start stored.
+    fn open_hashed(&self, progress: &dyn Progress) -> Result<Checkpoint> {
         let checkpoint = self.open(progress)?;
         if let Some(folder) = &self.hash_cache {
             checkpoint.recall_hash(folder);
         }
+        Ok(checkpoint)
+    }
+
+    /// Reads and packs the weights.
+    pub fn load(&self, progress: &dyn Progress) -> Result<Model> {
+        let checkpoint = self.open_hashed(progress)?;
         MemoryNeed::of(checkpoint.config(), self.towers, rayon::current_num_threads()).check(&self.name)?;
         let precision = self.precision.unwrap_or_else(Precision::auto);
         let text_precision = self.text_precision;

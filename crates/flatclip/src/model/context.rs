@@ -111,45 +111,32 @@ pub struct ClassTokens {
 impl ClassTokens {
     /// From tokenised prompts `[K][length]`: SOT, `n_ctx` placeholders, name, rest, EOT (the largest id), padding.
     pub fn from_ids(ids: &[Vec<u32>], name_lens: &[usize], n_ctx: usize, position: Position) -> Result<Self> {
+        let until_eot = |row: &Vec<u32>| end_of_text(row).map_or(&[][..], |eot| &row[1..=eot]).to_vec();
+        let rows: Vec<Vec<u32>> = ids.iter().map(until_eot).collect();
+        let sot = ids.first().and_then(|row| row.first()).copied();
+        Ok(Self { sot, ..Self::from_rows(&rows, name_lens, n_ctx, position)? })
+    }
+
+    /// From whole rows without start token, as SigLIP reads them: `n_ctx` placeholders, name, end, padding. All of a row
+    /// counts.
+    pub fn from_rows(ids: &[Vec<u32>], name_lens: &[usize], n_ctx: usize, position: Position) -> Result<Self> {
         let fault = |reason: String| Error::config("class tokens", reason);
         if ids.is_empty() || ids.len() != name_lens.len() {
             return Err(fault(format!("{} token rows and {} name lengths", ids.len(), name_lens.len())));
         }
         let mut classes = Vec::with_capacity(ids.len());
         for (class, (row, &name_len)) in ids.iter().zip(name_lens).enumerate() {
-            // EOT is the largest id; its first place ends the sequence.
-            let eot = (0..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best });
-            let name_end = 1 + n_ctx + name_len;
-            if eot < name_end {
+            let end = n_ctx + name_len;
+            if row.len() <= end {
+                let found = row.len();
                 return Err(fault(format!(
-                    "class {class}: EOT at {eot}, but SOT, {n_ctx} context tokens and {name_len} name tokens come first"
+                    "class {class}: {found} tokens behind the start, expected {n_ctx} context tokens, {name_len} name tokens \
+                     and an end"
                 )));
             }
-            classes.push(ClassName { name: row[1 + n_ctx..name_end].to_vec(), rest: row[name_end..=eot].to_vec() });
+            classes.push(ClassName { name: row[n_ctx..end].to_vec(), rest: row[end..].to_vec() });
         }
-        Ok(Self { n_ctx, position, sot: Some(ids[0][0]), classes })
-    }
-
-    /// From whole rows without start token, as SigLIP reads them: `n_ctx` placeholders, name, end, padding. All of a row
-    /// counts.
-    pub fn from_rows(ids: &[Vec<u32>], name_lens: &[usize], n_ctx: usize, position: Position) -> Result<Self> {
-        let split = |(row, &name): (&Vec<u32>, &usize)| {
-            let parts = row.get(n_ctx..).and_then(|row| Some((row.get(..name)?, row.get(name..)?)));
-            parts.map(|(name, rest)| ClassName { name: name.to_vec(), rest: rest.to_vec() })
-        };
-        let classes: Option<Vec<ClassName>> = ids.iter().zip(name_lens).map(split).collect();
-        match classes.filter(|classes| !classes.is_empty() && ids.len() == name_lens.len()) {
-            Some(classes) => Ok(Self { n_ctx, position, sot: None, classes }),
-            None => {
-                let reason = format!(
-                    "{} rows and {} name lengths, expected as many of both, and rows longer than {n_ctx} context tokens and \
-                     the name",
-                    ids.len(),
-                    name_lens.len()
-                );
-                Err(Error::config("class tokens", reason))
-            }
-        }
+        Ok(Self { n_ctx, position, sot: None, classes })
     }
 
     /// The whole prompt of a class.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 const MAX_UNIT_BLOCKS: usize = 10;
 
 /// A file, read up to some place.
+#[derive(Default)]
 pub(super) struct File<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -31,20 +32,7 @@ impl<'a> File<'a> {
         if !bytes.starts_with(&[0xff, 0xd8, 0xff]) {
             return Err("not a JPEG file".into());
         }
-        let mut file = Self {
-            bytes,
-            at: 2,
-            pending: None,
-            quantization: [None; 4],
-            direct: [const { None }; 4],
-            alternating: [const { None }; 4],
-            restart_interval: 0,
-            jfif: false,
-            adobe: None,
-            exif: None,
-            frame: None,
-            in_scans: false,
-        };
+        let mut file = Self { bytes, at: 2, ..Self::default() };
         loop {
             match file.marker()? {
                 0xd9 => return Err("no image data".into()),
