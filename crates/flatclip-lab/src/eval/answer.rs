@@ -1,8 +1,7 @@
 //! From features to records: one sample at a time, or a set of samples together.
 
-use super::cache::FeatureCache;
-use super::encoder::Encoder;
 use super::record::Record;
+use super::run::Evaluation;
 use super::timing::{SampleTime, seconds};
 use crate::data::Sample;
 use flatclip::ViewFeatures;
@@ -87,22 +86,19 @@ fn record(item: &Encoded<'_>, adapt: impl FnOnce(&Ready) -> Result<Decision>) ->
     Ok(record.of_image(item.image.as_deref()))
 }
 
-/// Answers samples whose views are encoded in rounds, no more of them than the answer needs.
-pub(super) struct InRounds<'a> {
-    pub(super) rounds: &'a Rounds,
-    pub(super) adapter: &'a dyn Adapter,
-    pub(super) task: &'a Task,
-    pub(super) encoder: &'a dyn Encoder,
-    pub(super) cache: Option<&'a FeatureCache>,
-}
-
-impl InRounds<'_> {
-    /// The record of one sample, what it took, and how much of that was encoding now.
-    pub(super) fn answer(&self, item: &Encoded<'_>) -> Result<(Record, SampleTime, Duration)> {
+impl Evaluation<'_> {
+    /// The record of one sample whose views are encoded in rounds, no more of them than the answer needs; what it took, and
+    /// how much of that was encoding now.
+    pub(super) fn answer_in_rounds(
+        &self,
+        rounds: &Rounds,
+        adapter: &dyn Adapter,
+        item: &Encoded<'_>,
+    ) -> Result<(Record, SampleTime, Duration)> {
         let (start, mut encoding, mut seen) = (Instant::now(), Duration::ZERO, 0);
         let mut earlier = None;
         let record = record(item, |ready| {
-            let (decision, count) = self.decide(item.sample, ready, &mut encoding)?;
+            let (decision, count) = self.decide(rounds, adapter, item.sample, ready, &mut encoding)?;
             (seen, earlier) = (count, ready.is_encoded().then_some(ready.cached_encode));
             Ok(decision)
         })?;
@@ -116,7 +112,14 @@ impl InRounds<'_> {
     }
 
     /// The answer, and the number of views that it was made from.
-    fn decide(&self, sample: &Sample, ready: &Ready, encoding: &mut Duration) -> Result<(Decision, usize)> {
+    fn decide(
+        &self,
+        rounds: &Rounds,
+        adapter: &dyn Adapter,
+        sample: &Sample,
+        ready: &Ready,
+        encoding: &mut Duration,
+    ) -> Result<(Decision, usize)> {
         let total = self.encoder.views();
         let encode = |views: Range<usize>| {
             if ready.is_encoded() {
@@ -128,7 +131,7 @@ impl InRounds<'_> {
             *encoding += start.elapsed();
             features
         };
-        let (decision, views) = self.rounds.answer(self.adapter, self.task, &sample.id, total, encode)?;
+        let (decision, views) = rounds.answer(adapter, self.task, &sample.id, total, encode)?;
         let count = views.unit.rows();
         // Only the features of all views are kept: another run may want them all.
         let cache = self.cache.filter(|_| count == total && !ready.is_encoded());

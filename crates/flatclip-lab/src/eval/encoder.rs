@@ -2,11 +2,10 @@
 
 use super::cache::FeatureKey;
 use crate::data::{Dataset, Sample};
-use flatclip::Result;
-use flatclip::ViewFeatures;
 use flatclip::classify::{ClipEncoder, PIXEL_VERSION};
 use flatclip::digest::matrix_hash;
 use flatclip::image::views::{Pixels, ViewKey};
+use flatclip::{Error, Result, ViewFeatures};
 use flatclip_tensor::Matrix;
 use std::ops::Range;
 
@@ -68,6 +67,26 @@ impl Encoder for ClipEncoder {
 
     fn generated(&self, sample: &Sample) -> Result<Option<Matrix>> {
         self.generated_named(&sample.id)
+    }
+}
+
+/// In the place of towers: whatever is asked of it was not imported, or is damaged on disk.
+pub(super) struct NoTowers {
+    pub(super) views: usize,
+}
+
+impl Encoder for NoTowers {
+    fn views(&self) -> usize {
+        self.views
+    }
+
+    fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Pixels> {
+        let reason = "its stored features are missing or damaged: import them again".to_owned();
+        Err(Error::Data { path: sample.path().to_path_buf(), reason })
+    }
+
+    fn encode(&self, _pixels: &[f32], _count: usize) -> Result<ViewFeatures> {
+        Err(Error::config("features", "there is no image tower"))
     }
 }
 

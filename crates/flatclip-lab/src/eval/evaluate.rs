@@ -1,8 +1,7 @@
 //! Evaluation: prompt x adapters x data sets x seeds, each a run directory.
 
 use super::cache::Imported;
-use super::runner::{ImportedText, NamedPrompt, RunRequest, Runner, file_name};
-use super::subject::Subject;
+use super::runner::{ImportedText, NamedPrompt, RunRequest, Runner, Subject, file_name};
 use crate::data::{Dataset, Family};
 use crate::eval::{Shard, Summary, Timing};
 use flatclip::Model;
@@ -16,7 +15,7 @@ use flatclip::progress::Progress;
 use flatclip::prompt::{Descriptions, Prompt};
 use flatclip::{Error, Hint, Result};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Which prompt a data set is evaluated with.
 #[derive(Clone, Debug)]
@@ -167,8 +166,9 @@ pub fn evaluate<'a>(
             let (policy, views) = request.views_for(subject, method, dataset, most)?;
             for &seed in &request.seeds {
                 let several = [datasets.len() > 1, methods.len() > 1, request.seeds.len() > 1];
-                let dir = request.run_dir(&dataset.name, method.name, seed, several);
-                let run = request.run_request(method, options.clone(), (policy, views), seed, dir.clone());
+                let dir = run_dir(&request.out, &dataset.name, method.name, seed, several, request.shard);
+                let (options, certainty) = (options.clone(), request.certainty);
+                let run = RunRequest { method, options, policy, views, certainty, seed, dir };
                 let (summary, timing) = match runner.run(dataset, &run) {
                     // What a group brought along may refuse these features; what was named must run.
                     Err(reason @ Error::Limit { .. }) if !request.is_named(method) => {
@@ -177,8 +177,8 @@ pub fn evaluate<'a>(
                     }
                     result => result?,
                 };
-                let radius = runner.radius(method, &options);
-                done.push(EvaluatedRun { dir, views, radius, summary, timing });
+                let radius = runner.radius(method, &run.options);
+                done.push(EvaluatedRun { dir: run.dir, views, radius, summary, timing });
             }
         }
     }
@@ -217,16 +217,7 @@ impl EvaluateRequest {
                 (prompt, Some(text))
             }
         };
-        Ok(Runner {
-            text,
-            cache: self.cache.as_deref(),
-            compat: &self.compat,
-            exif: self.exif,
-            generated: self.generated.as_deref(),
-            bank: &self.bank,
-            statistics: self.statistics.clone(),
-            ..Runner::new(subject, prompt, progress)
-        })
+        Ok(Runner { base: self, subject, prompt, text, progress, texts: Mutex::default() })
     }
 
     fn prompt_for(&self, model: &Model, dataset: &Dataset) -> Result<NamedPrompt> {
@@ -271,31 +262,6 @@ impl EvaluateRequest {
         // A bank lies around the text features that it came with, not around others.
         let bank = features.bank().filter(|_| given.is_none()).cloned();
         Ok((NamedPrompt { name, prompt }, ImportedText { text, bank }))
-    }
-
-    pub(crate) fn run_request(
-        &self,
-        method: &'static AdapterSpec,
-        options: toml::Table,
-        (policy, views): (ViewPolicy, usize),
-        seed: u64,
-        dir: PathBuf,
-    ) -> RunRequest {
-        RunRequest {
-            method,
-            options,
-            views,
-            certainty: self.certainty,
-            policy,
-            seed,
-            order_seed: self.order_seed,
-            limit: self.limit,
-            shard: self.shard,
-            max_errors: self.max_errors,
-            keep_probabilities: self.keep_probabilities,
-            resume: self.resume,
-            dir,
-        }
     }
 
     /// The adapters by name; of `all`, those that can be served. A warning names the others.
@@ -365,11 +331,6 @@ impl EvaluateRequest {
         };
         let default = if policy == ViewPolicy::Identity { 1 } else { most };
         Ok((policy, self.views.unwrap_or(default)))
-    }
-
-    /// The run's own directory below `out`.
-    fn run_dir(&self, dataset: &str, method: &str, seed: u64, several: [bool; 3]) -> PathBuf {
-        run_dir(&self.out, dataset, method, seed, several, self.shard)
     }
 }
 

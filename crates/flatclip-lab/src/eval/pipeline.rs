@@ -1,9 +1,8 @@
 //! Loading overlapped with encoding: one thread decodes images and makes views while the caller encodes and adapts. A bounded
 //! channel between them keeps memory flat, however long the data set.
 
-use super::cache::FeatureCache;
-use super::encoder::Encoder;
-use crate::data::{Dataset, Sample, shortened};
+use super::run::Evaluation;
+use crate::data::{Sample, shortened};
 use flatclip::ViewFeatures;
 use flatclip::image::views::Pixels;
 use flatclip::{Error, Result};
@@ -40,20 +39,14 @@ pub(super) struct Content {
     pub pixels: Option<Pixels>,
 }
 
-/// What the loader works on.
-#[derive(Clone, Copy)]
-pub(super) struct Loader<'a> {
-    pub dataset: &'a Dataset,
-    pub order: &'a [usize],
-    pub encoder: &'a dyn Encoder,
-    pub cache: Option<&'a FeatureCache>,
-    pub wants_pixels: bool,
-}
-
-impl<'a> Loader<'a> {
+impl<'a> Evaluation<'a> {
     /// Loads `positions` in order on a thread of its own and gives `consume` batches of them, in order.
-    pub(super) fn run(self, positions: &[usize], mut consume: impl FnMut(Vec<Loaded<'a>>) -> Result<()>) -> Result<()> {
-        let own = self.own_pool()?;
+    pub(super) fn load(
+        &self,
+        positions: &[usize],
+        mut consume: impl FnMut(Vec<Loaded<'a>>) -> Result<()>,
+    ) -> Result<()> {
+        let own = own_pool()?;
         std::thread::scope(|scope| {
             let (views, batch) = (self.encoder.views(), self.encoder.batch_views());
             let (sender, receiver) = sync_channel(WAITING.max(batch / views.max(1)).min(BATCH_SAMPLES));
@@ -73,19 +66,9 @@ impl<'a> Loader<'a> {
         })
     }
 
-    /// Threads for the loader where the caller has a pool of its own: the global pool is then not the caller's to use (a
-    /// forked process has none of its threads).
-    fn own_pool(self) -> Result<Option<rayon::ThreadPool>> {
-        if rayon::current_thread_index().is_none() {
-            return Ok(None);
-        }
-        let built = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).build();
-        built.map(Some).map_err(|error| Error::config("threads", error.to_string()))
-    }
-
-    fn produce(self, positions: &[usize], sender: &SyncSender<Loaded<'a>>) {
+    fn produce(&self, positions: &[usize], sender: &SyncSender<Loaded<'a>>) {
         for group in positions.chunks(DECODED_TOGETHER.min(rayon::current_num_threads()).max(1)) {
-            let loaded: Vec<Loaded<'a>> = group.par_iter().map(|&position| self.load(position)).collect();
+            let loaded: Vec<Loaded<'a>> = group.par_iter().map(|&position| self.load_one(position)).collect();
             for item in loaded {
                 if sender.send(item).is_err() {
                     return;
@@ -94,9 +77,9 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn load(self, position: usize) -> Loaded<'a> {
+    fn load_one(&self, position: usize) -> Loaded<'a> {
         let start = Instant::now();
-        let sample = &self.dataset.samples[self.order[position]];
+        let sample = &self.dataset.samples[self.plan.order[position]];
         let cached = self.cache.and_then(|cache| cache.get(sample));
         let cached = cached.and_then(|cached| cached.first_views(self.encoder.views()));
         let encode = cached.as_ref().and_then(|cached| cached.encode);
@@ -115,6 +98,16 @@ impl<'a> Loader<'a> {
         let content = pixels.map(|pixels| Content { features, encode, pixels });
         Loaded { position, sample, content, image, load_time: start.elapsed() }
     }
+}
+
+/// Threads for the loader where the caller has a pool of its own: the global pool is then not the caller's to use (a
+/// forked process has none of its threads).
+fn own_pool() -> Result<Option<rayon::ThreadPool>> {
+    if rayon::current_thread_index().is_none() {
+        return Ok(None);
+    }
+    let built = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).build();
+    built.map(Some).map_err(|error| Error::config("threads", error.to_string()))
 }
 
 /// An image's error must name the image.

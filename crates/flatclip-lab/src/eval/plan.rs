@@ -1,5 +1,7 @@
 //! Which samples a run visits, in which order, and which of them belong to a shard.
 
+use crate::data::Dataset;
+use flatclip::digest::Digest;
 use flatclip::rng::Stream;
 use flatclip::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -66,6 +68,12 @@ impl Plan {
     }
 }
 
+/// Names a stream by its samples, their labels and their order.
+pub(crate) fn stream_hash(dataset: &Dataset, plan: &Plan) -> String {
+    let samples = plan.order.iter().map(|&index| &dataset.samples[index]);
+    samples.fold(Digest::default(), |digest, sample| digest.part(&sample.id).number(sample.label)).short()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,5 +106,12 @@ mod tests {
         for bad in ["7/7", "1", "a/b", "-1/2", "0/0"] {
             assert!(bad.parse::<Shard>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn samples_and_their_order_count() {
+        let dir = crate::data::tree::tree(&["a/1.jpg", "b/2.jpg", "b/3.jpg"]);
+        let data = crate::data::open(&format!("folder:{}", dir.path().display()), &Default::default()).unwrap();
+        assert_ne!(stream_hash(&data, &Plan::new(3, None, None)), stream_hash(&data, &Plan::new(3, Some(2), None)));
     }
 }

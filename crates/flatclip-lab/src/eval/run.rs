@@ -1,10 +1,10 @@
 //! One run: prompt x adapter x data set, from samples to records.
 
-use super::answer::{Answered, Encoded, InRounds, Ready, answer, answer_many, answer_set, share_of};
+use super::answer::{Answered, Encoded, Ready, answer, answer_many, answer_set, share_of};
 use super::cache::FeatureCache;
 use super::encoder::Encoder;
 use super::log::PredictionLog;
-use super::pipeline::{Content, Loaded, Loader};
+use super::pipeline::{Content, Loaded};
 use super::plan::{Plan, Shard};
 use super::record::Record;
 use super::timing::{SampleTime, Timing, seconds};
@@ -124,7 +124,7 @@ impl Evaluation<'_> {
             Ok(())
         };
         let mut waiting = Vec::new();
-        self.loader().run(&positions[first..], |batch| {
+        self.load(&positions[first..], |batch| {
             waiting.extend(self.encode(batch, &mut timing, progress).map_err(ended)?);
             while !waiting.is_empty() && waiting.len() >= size {
                 // Samples that are answered alone need not wait.
@@ -163,7 +163,7 @@ impl Evaluation<'_> {
         }
         let positions: Vec<usize> = failed.iter().map(|&i| records[i].index).collect();
         let (mut again, mut spent) = (Vec::new(), timing.clone());
-        self.loader().run(&positions, |batch| {
+        self.load(&positions, |batch| {
             let encoded = self.encode(batch, &mut spent, progress)?;
             again.extend(self.adapt(adapter, &encoded, &mut spent)?);
             Ok(())
@@ -178,16 +178,6 @@ impl Evaluation<'_> {
             log.replace(records)?;
         }
         Ok(())
-    }
-
-    fn loader(&self) -> Loader<'_> {
-        Loader {
-            dataset: self.dataset,
-            order: &self.plan.order,
-            encoder: self.encoder,
-            cache: self.cache,
-            wants_pixels: self.wants_pixels,
-        }
     }
 
     /// Refuses a part of a stream to a method whose answers depend on the others of the stream.
@@ -349,10 +339,8 @@ impl Evaluation<'_> {
         let mut encoding = Duration::ZERO;
         let answered: Vec<Answered> = match (adapter, &self.rounds) {
             (AnyAdapter::Episodic(adapter), Some(rounds)) => {
-                let (task, encoder, cache) = (self.task, self.encoder, self.cache);
-                let rounds = InRounds { rounds, adapter: adapter.as_ref(), task, encoder, cache };
                 let of = |item| {
-                    let (record, time, spent) = rounds.answer(item)?;
+                    let (record, time, spent) = self.answer_in_rounds(rounds, adapter.as_ref(), item)?;
                     encoding += spent;
                     Ok((record, time))
                 };

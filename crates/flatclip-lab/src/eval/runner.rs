@@ -1,11 +1,9 @@
 //! One run of an evaluation: a prompt, an adapter and a data set, in a directory of its own.
 
 use super::cache::{FeatureCache, Imported};
-use super::encoder::Encoder;
-use super::subject::{NoTowers, Subject};
-use super::{
-    Evaluation, Plan, Provenance, RunConfig, Sets, Shard, Summary, Timing, ViewConfig, feature_key, stream_hash,
-};
+use super::encoder::{Encoder, NoTowers};
+use super::{EvaluateRequest, Evaluation, Plan, Provenance, RunConfig, Sets, Summary, Timing};
+use super::{ViewConfig, feature_key, stream_hash};
 use crate::data::{Dataset, imagenet_labels};
 use crate::run_dir::RunDir;
 use flatclip::classify::{
@@ -15,11 +13,11 @@ use flatclip::classify::{
 use flatclip::digest::matrix_hash;
 use flatclip::image::views::ViewPolicy;
 use flatclip::methods::bank::{Radius, RadiusUnit, TextBank};
-use flatclip::methods::statistics::{SourceStatistics, statistics_hash};
+use flatclip::methods::statistics::statistics_hash;
 use flatclip::methods::{AdapterSpec, AnyAdapter, Confidence, Needs, Task, TextStore};
 use flatclip::{Error, Model, Progress, Prompt, Result, TextFeatures};
 use flatclip_tensor::{Matrix, isa};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A prompt and how records call it.
@@ -37,6 +35,27 @@ impl From<Prompt> for NamedPrompt {
     }
 }
 
+/// Where the features of images and classes come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// Towers and a prompt.
+    Model(&'a Model),
+    /// Made elsewhere: what needs no tower runs with them.
+    Features(&'a Imported),
+}
+
+impl<'a> From<&'a Model> for Subject<'a> {
+    fn from(model: &'a Model) -> Self {
+        Self::Model(model)
+    }
+}
+
+impl<'a> From<&'a Imported> for Subject<'a> {
+    fn from(features: &'a Imported) -> Self {
+        Self::Features(features)
+    }
+}
+
 /// Text features of imported features.
 pub(crate) struct ImportedText {
     pub(crate) text: TextFeatures,
@@ -45,42 +64,27 @@ pub(crate) struct ImportedText {
 
 /// What all runs with one model (or imported features) and one prompt share.
 pub(crate) struct Runner<'a> {
+    pub(crate) base: &'a EvaluateRequest,
     pub(crate) subject: Subject<'a>,
     pub(crate) prompt: NamedPrompt,
     /// Text features that belong to imported features.
     pub(crate) text: Option<ImportedText>,
-    /// Where features are kept; `None` keeps nothing.
-    pub(crate) cache: Option<&'a Path>,
-    pub(crate) compat: &'a [String],
-    /// Overrides the data set's reading rule.
-    pub(crate) exif: Option<bool>,
-    pub(crate) generated: Option<&'a Path>,
-    /// Prompts whose text features stand around the prompt's own, for STSS.
-    pub(crate) bank: &'a [NamedPrompt],
-    /// For PromptAlign.
-    pub(crate) statistics: Option<Arc<SourceStatistics>>,
     pub(crate) progress: &'a dyn Progress,
     /// Text features of the last class list, so that every method and seed shares them.
     pub(crate) texts: Mutex<Option<(Vec<String>, Matrix)>>,
 }
 
-/// One run.
+/// One run: what differs between those of a [`Runner`].
 #[derive(Clone, Debug)]
 pub(crate) struct RunRequest {
     pub(crate) method: &'static AdapterSpec,
     /// Options of the method that differ from its defaults.
     pub(crate) options: toml::Table,
+    pub(crate) policy: ViewPolicy,
     pub(crate) views: usize,
     /// Any-time views, at most `views` of them.
     pub(crate) certainty: Option<Certainty>,
-    pub(crate) policy: ViewPolicy,
     pub(crate) seed: u64,
-    pub(crate) order_seed: Option<u64>,
-    pub(crate) limit: Option<usize>,
-    pub(crate) shard: Option<Shard>,
-    pub(crate) max_errors: usize,
-    pub(crate) keep_probabilities: bool,
-    pub(crate) resume: bool,
     pub(crate) dir: PathBuf,
 }
 
@@ -95,30 +99,14 @@ struct Ready {
     prompt: Arc<Prompt>,
 }
 
-impl<'a> Runner<'a> {
-    pub(crate) fn new(subject: Subject<'a>, prompt: NamedPrompt, progress: &'a dyn Progress) -> Self {
-        Self {
-            subject,
-            prompt,
-            text: None,
-            cache: None,
-            compat: &[],
-            exif: None,
-            generated: None,
-            bank: &[],
-            statistics: None,
-            progress,
-            texts: Mutex::default(),
-        }
-    }
-
+impl Runner<'_> {
     /// What it can give a method.
     pub(crate) fn capabilities(&self) -> Capabilities<'_> {
         match self.subject {
             Subject::Model(model) => Capabilities {
-                bank: !self.bank.is_empty(),
-                statistics: self.statistics.is_some(),
-                generated: self.generated.is_some(),
+                bank: !self.base.bank.is_empty(),
+                statistics: self.base.statistics.is_some(),
+                generated: self.base.generated.is_some(),
                 ..Capabilities::new(model, &self.prompt.prompt)
             },
             Subject::Features(features) => Capabilities { bank: features.bank().is_some(), ..Capabilities::features() },
@@ -130,7 +118,7 @@ impl<'a> Runner<'a> {
         let spec = request.method;
         let request =
             &RunRequest { options: self.options_for(spec, &request.options, &dataset.name), ..request.clone() };
-        let plan = Plan::new(dataset.samples.len(), request.limit, request.order_seed);
+        let plan = Plan::new(dataset.samples.len(), self.base.limit, self.base.order_seed);
         let Ready { mut adapter, needs, task, encoder, rounds, cache, prompt } = match self.subject {
             Subject::Model(model) => self.with_model(model, dataset, request, &plan)?,
             Subject::Features(features) => self.with_features(features, request, &plan)?,
@@ -143,21 +131,21 @@ impl<'a> Runner<'a> {
             encoder: encoder.as_ref(),
             cache: cache.as_ref(),
             plan: &plan,
-            shard: request.shard,
-            max_errors: request.max_errors,
+            shard: self.base.shard,
+            max_errors: self.base.max_errors,
             rounds,
-            keep_probabilities: request.keep_probabilities,
+            keep_probabilities: self.base.keep_probabilities,
         };
         // Before anything is written.
         evaluation.check(spec.kind())?;
         let config = self.config(dataset, request)?;
         let provenance = self.provenance(dataset, &prompt, &task, &plan);
         let (dir, mut log, mut records) =
-            RunDir::start(&request.dir, &config, &provenance, &dataset.classes, request.resume)?;
+            RunDir::start(&request.dir, &config, &provenance, &dataset.classes, self.base.resume)?;
         if !records.is_empty() {
             self.progress.note(&format!("{}: resuming after {} samples", dir.path.display(), records.len()));
         }
-        let total = plan.positions(request.shard).len() as u64;
+        let total = plan.positions(self.base.shard).len() as u64;
         self.progress.start(&format!("{} {}", dataset.name, spec.name), Some(total));
         let timing = evaluation.run(&mut adapter, &mut log, &mut records, self.progress);
         self.progress.finish();
@@ -236,10 +224,11 @@ impl<'a> Runner<'a> {
         let Prepared { adapter, needs, task, rounds } = prepared;
         let arithmetic = format!("{} {}", model.clip().precision(), isa::current().name());
         let key = feature_key(&encoder, dataset, &arithmetic);
-        let cache = self.cache.map(|root| FeatureCache::open(root, &key)).transpose().unwrap_or_else(|error| {
-            self.progress.warn(&format!("the feature cache cannot be used: {error}"));
-            None
-        });
+        let cache =
+            self.base.cache.as_deref().map(|root| FeatureCache::open(root, &key)).transpose().unwrap_or_else(|error| {
+                self.progress.warn(&format!("the feature cache cannot be used: {error}"));
+                None
+            });
         Ok(Ready { adapter, needs, task, encoder: Box::new(encoder), rounds, cache, prompt })
     }
 
@@ -268,12 +257,12 @@ impl<'a> Runner<'a> {
             model,
             prompt,
             classes: &dataset.classes,
-            bank: !self.bank.is_empty(),
+            bank: !self.base.bank.is_empty(),
             settings: Settings {
-                decode: dataset.decode_options(self.exif),
-                statistics: self.statistics.clone(),
-                generated: self.generated.map(Path::to_path_buf),
-                store: self.cache.map(|root| Arc::new(TextCache::new(root)) as Arc<dyn TextStore>),
+                decode: dataset.decode_options(self.base.exif),
+                statistics: self.base.statistics.clone(),
+                generated: self.base.generated.clone(),
+                store: self.base.cache.as_deref().map(|root| Arc::new(TextCache::new(root)) as Arc<dyn TextStore>),
                 ..Self::settings(request, plan)
             },
         };
@@ -281,7 +270,7 @@ impl<'a> Runner<'a> {
             let features = |other: &NamedPrompt| {
                 fitted(&other.prompt, dataset)?.text_features(model.clip(), model.tokenizer(), &dataset.classes)
             };
-            self.bank.iter().map(features).collect()
+            self.base.bank.iter().map(features).collect()
         };
         let text = || self.text_features(model, prompt, &dataset.classes);
         preparation.prepare(text, beside, |text| self.progress.warn(text))
@@ -317,18 +306,18 @@ impl<'a> Runner<'a> {
             split: dataset.split.name().to_owned(),
             prompt: self.prompt.name.clone(),
             seed: request.seed,
-            order_seed: request.order_seed,
-            limit: request.limit,
-            shard: request.shard,
-            compat: self.compat.to_vec(),
-            bank: self.bank.iter().map(|prompt| prompt.name.clone()).collect(),
-            exif: dataset.decode_options(self.exif).exif,
+            order_seed: self.base.order_seed,
+            limit: self.base.limit,
+            shard: self.base.shard,
+            compat: self.base.compat.to_vec(),
+            bank: self.base.bank.iter().map(|prompt| prompt.name.clone()).collect(),
+            exif: dataset.decode_options(self.base.exif).exif,
             views: ViewConfig {
                 policy: policy.to_owned(),
                 count: request.views,
                 certainty: request.certainty.map(|certainty| certainty.at(logit_scale)),
             },
-            keep_probabilities: request.keep_probabilities,
+            keep_probabilities: self.base.keep_probabilities,
             options: request.method.complete(&request.options)?,
         })
     }

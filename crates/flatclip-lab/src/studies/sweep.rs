@@ -108,8 +108,7 @@ impl SweepRequest {
                 let (policy, views) = base.views_for(subject, method, dataset, most)?;
                 let (views, certainty) = self.views(cell, views)?;
                 let seed = self.number(cell, "seed")?.unwrap_or_else(|| base.seeds.first().copied().unwrap_or(0));
-                let run = base.run_request(method, options, (policy, views), seed, dir);
-                let run = RunRequest { certainty, ..run };
+                let run = RunRequest { method, options, policy, views, certainty, seed, dir };
                 let (summary, _) = runner.run(dataset, &run)?;
                 let radius = runner.radius(method, &run.options);
                 done.push(DoneCell { number, cell: cell.clone(), radius, summary });
