@@ -45,15 +45,12 @@ pub(crate) struct FewShot {
 }
 
 /// What can be drawn from: one entry per image.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pool<'a> {
     /// The data set's name or folder, for messages.
     pub source: &'a str,
-    /// Stable id of every image.
-    pub ids: &'a [String],
-    /// Label of every image.
-    pub labels: &'a [usize],
-    /// Name of every label.
+    pub ids: Vec<&'a str>,
+    pub labels: Vec<usize>,
     pub classes: &'a [String],
 }
 
@@ -109,7 +106,7 @@ impl FewShot {
         let mut shots = Shots::default();
         for (label, items) in groups {
             let mut items = items.clone();
-            items.sort_by(|&a, &b| pool.ids[a].cmp(&pool.ids[b]));
+            items.sort_by_key(|&item| pool.ids[item]);
             Stream::new(self.seed, &["few-shot", &pool.classes[*label]]).shuffle(&mut items);
             // Where there are fewer than asked for, training comes first.
             let train = self.shots.min(items.len());
@@ -137,7 +134,13 @@ impl FewShot {
     }
 }
 
-impl Pool<'_> {
+impl<'a> Pool<'a> {
+    /// All samples of a data set.
+    pub(crate) fn of(source: &'a str, dataset: &'a Dataset) -> Self {
+        let (ids, labels) = dataset.samples.iter().map(|sample| (sample.id.as_str(), sample.label)).unzip();
+        Self { source, ids, labels, classes: &dataset.classes }
+    }
+
     fn error(&self, reason: String) -> Error {
         Error::Data { path: self.source.into(), reason }
     }
@@ -162,22 +165,27 @@ impl Pool<'_> {
 
     /// Images of each label, labels in order of first appearance.
     fn groups(&self) -> Vec<(usize, Vec<usize>)> {
-        let mut order = Vec::new();
-        let mut items: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+        let mut places = BTreeMap::new();
         for (at, &label) in self.labels.iter().enumerate() {
-            items.entry(label).or_insert_with(|| {
-                order.push(label);
-                Vec::new()
-            });
-            items.entry(label).and_modify(|list| list.push(at));
+            let place = *places.entry(label).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push((label, Vec::new()));
+            }
+            groups[place].1.push(at);
         }
-        order.into_iter().filter_map(|label| items.remove(&label).map(|list| (label, list))).collect()
+        groups
+    }
+
+    /// The place of every id.
+    fn places(&self) -> BTreeMap<&str, usize> {
+        self.ids.iter().enumerate().map(|(at, &id)| (id, at)).collect()
     }
 
     /// The images whose ids the given paths end with: lists made on another machine name them by that machine's folders.
     pub(crate) fn with_paths(&self, list_file: &Path, paths: &[String]) -> Result<Vec<usize>> {
         self.check()?;
-        let known: BTreeMap<&str, usize> = self.ids.iter().enumerate().map(|(at, id)| (id.as_str(), at)).collect();
+        let known = self.places();
         let find = |path: &String| {
             let ends = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
             let reason = || format!("no image of {} ends {path:?}; ids look like {:?}", self.source, self.ids.first());
@@ -190,24 +198,21 @@ impl Pool<'_> {
     /// The images an explicit list names: one id per line, empty lines and `#` comments skipped.
     pub(crate) fn listed(&self, list_file: &Path, text: &str) -> Result<Vec<usize>> {
         self.check()?;
-        let known: BTreeMap<&str, usize> = self.ids.iter().enumerate().map(|(at, id)| (id.as_str(), at)).collect();
+        let known = self.places();
+        let fault = |reason: String| Error::Data { path: list_file.to_path_buf(), reason };
         let mut picked = Vec::new();
         for (line, id) in text.lines().enumerate().map(|(n, l)| (n + 1, l.trim())) {
             if id.is_empty() || id.starts_with('#') {
                 continue;
             }
-            let at = known.get(id).ok_or_else(|| Error::Data {
-                path: list_file.to_path_buf(),
-                reason: format!(
-                    "line {line}: no image {id:?} in {}; ids look like {:?}",
-                    self.source,
-                    self.ids.first()
-                ),
-            })?;
+            let (source, first) = (self.source, self.ids.first());
+            let at = known
+                .get(id)
+                .ok_or_else(|| fault(format!("line {line}: no image {id:?} in {source}; ids look like {first:?}")))?;
             picked.push(*at);
         }
         if picked.is_empty() {
-            return Err(Error::Data { path: list_file.to_path_buf(), reason: "the list names no image".into() });
+            return Err(fault("the list names no image".into()));
         }
         Ok(picked)
     }
@@ -223,26 +228,26 @@ fn list(names: &[&str]) -> String {
 
 /// The samples of `shots` images per class that tuning draws for this seed; classes with fewer give all.
 pub(crate) fn draw_shots(dataset: &Dataset, shots: usize, seed: u64) -> Result<Vec<usize>> {
-    let ids: Vec<String> = dataset.samples.iter().map(|s| s.id.clone()).collect();
-    let labels: Vec<usize> = dataset.samples.iter().map(|s| s.label).collect();
     let source = if dataset.spec.is_empty() { &dataset.name } else { &dataset.spec };
-    let pool = Pool { source, ids: &ids, labels: &labels, classes: &dataset.classes };
     let few = FewShot { shots, held_out: 0, seed, sampler: Sampler::Portable, allow_fewer: true };
-    Ok(few.draw(&pool)?.train)
+    Ok(few.draw(&Pool::of(source, dataset))?.train)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::LazyLock;
 
-    fn names(names: &[&str]) -> Vec<String> {
-        names.iter().map(|n| (*n).to_owned()).collect()
+    static IDS: LazyLock<Vec<String>> = LazyLock::new(|| (0..30).map(|i| format!("img-{i:02}")).collect());
+
+    fn classes() -> Vec<String> {
+        ["cat", "dog", "hen"].map(String::from).to_vec()
     }
 
-    fn fixture() -> (Vec<String>, Vec<usize>, Vec<String>) {
-        let ids = (0..30).map(|i| format!("img-{i:02}")).collect();
+    /// Thirty images of these classes.
+    fn pool(classes: &[String]) -> Pool<'_> {
         let labels = (0..30).map(|i| (i * 7 + 1) % 3).collect();
-        (ids, labels, names(&["cat", "dog", "hen"]))
+        Pool { source: "photos", ids: IDS.iter().map(String::as_str).collect(), labels, classes }
     }
 
     fn few(shots: usize, held_out: usize, sampler: Sampler) -> FewShot {
@@ -251,36 +256,34 @@ mod tests {
 
     #[test]
     fn the_portable_draw_does_not_depend_on_directory_order_and_nests() {
-        let (ids, labels, classes) = fixture();
-        let draw = |ids: &[String], labels: &[usize], shots| {
-            let pool = Pool { source: "x", ids, labels, classes: &classes };
-            let drawn = few(shots, 2, Sampler::Portable).draw(&pool).unwrap();
+        let classes = classes();
+        let draw = |pool: &Pool<'_>, shots| {
+            let drawn = few(shots, 2, Sampler::Portable).draw(pool).unwrap();
             assert!(drawn.held_out.iter().all(|i| !drawn.train.contains(i)));
-            let mut picked: Vec<String> = drawn.train.iter().map(|&i| ids[i].clone()).collect();
+            let mut picked: Vec<String> = drawn.train.iter().map(|&i| pool.ids[i].to_owned()).collect();
             picked.sort();
             picked
         };
-        let straight = draw(&ids, &labels, 4);
-        let backwards: (Vec<String>, Vec<usize>) =
-            (ids.iter().rev().cloned().collect(), labels.iter().rev().copied().collect());
-        assert_eq!(straight, draw(&backwards.0, &backwards.1, 4));
-        assert!(draw(&ids, &labels, 3).iter().all(|id| straight.contains(id)));
+        let mut pool = pool(&classes);
+        let (straight, fewer) = (draw(&pool, 4), draw(&pool, 3));
+        pool.ids.reverse();
+        pool.labels.reverse();
+        assert_eq!(straight, draw(&pool, 4));
+        assert!(fewer.iter().all(|id| straight.contains(id)));
     }
 
     #[test]
     fn the_python_draw_is_that_of_dassl() {
-        let (ids, labels, classes) = fixture();
-        let pool = Pool { source: "x", ids: &ids, labels: &labels, classes: &classes };
-        let drawn = few(4, 2, Sampler::Python).draw(&pool).unwrap();
+        let drawn = few(4, 2, Sampler::Python).draw(&pool(&classes())).unwrap();
         assert_eq!(drawn.train, [6, 3, 12, 0, 22, 28, 25, 16, 20, 11, 5, 26]);
         assert_eq!(drawn.held_out, [9, 21, 10, 13, 2, 17]);
     }
 
     #[test]
     fn too_few_images_are_named_and_can_be_allowed() {
-        let (ids, mut labels, classes) = fixture();
-        labels.iter_mut().skip(9).filter(|l| **l == 2).for_each(|l| *l = 0);
-        let pool = Pool { source: "photos", ids: &ids, labels: &labels, classes: &classes };
+        let classes = classes();
+        let mut pool = pool(&classes);
+        pool.labels.iter_mut().skip(9).filter(|l| **l == 2).for_each(|l| *l = 0);
         let message = few(5, 0, Sampler::Portable).draw(&pool).unwrap_err().to_string();
         assert!(message.contains("hen (3)"), "{message}");
         let drawn = FewShot { allow_fewer: true, ..few(5, 0, Sampler::Portable) }.draw(&pool).unwrap();
@@ -289,21 +292,22 @@ mod tests {
 
     #[test]
     fn one_class_an_empty_class_and_a_label_without_name_are_refused() {
-        let (ids, labels, classes) = fixture();
-        let fault = |labels: &[usize], classes: &[String]| {
-            let pool = Pool { source: "photos", ids: &ids[..labels.len()], labels, classes };
-            few(1, 0, Sampler::Portable).draw(&pool).unwrap_err().to_string()
-        };
-        assert!(fault(&[0, 0], &classes[..1]).contains("nothing to tell apart"));
-        assert!(fault(&[0, 1], &classes).contains("no image for hen"));
-        assert!(fault(&labels, &classes[..2]).contains("label 2, but there are only 2 class names"));
+        let classes = classes();
+        for (labels, count, reason) in [
+            (vec![0, 0], 1, "nothing to tell apart"),
+            (vec![0, 1], 3, "no image for hen"),
+            (pool(&classes).labels, 2, "label 2, but there are only 2 class names"),
+        ] {
+            let pool = Pool { labels, ..pool(&classes[..count]) };
+            let message = few(1, 0, Sampler::Portable).draw(&pool).unwrap_err().to_string();
+            assert!(message.contains(reason), "{message}");
+        }
     }
 
     #[test]
     fn a_list_file_wins_and_its_faults_name_the_line() {
-        let (ids, labels, classes) = fixture();
-        let pool = Pool { source: "photos", ids: &ids, labels: &labels, classes: &classes };
-        let path = Path::new("shots.txt");
+        let (classes, path) = (classes(), Path::new("shots.txt"));
+        let pool = pool(&classes);
         assert_eq!(pool.listed(path, "# mine\nimg-03\n\nimg-00\n").unwrap(), [3, 0]);
         let message = pool.listed(path, "img-03\nimg-99\n").unwrap_err().to_string();
         assert!(message.contains("shots.txt: line 2") && message.contains("img-99"), "{message}");

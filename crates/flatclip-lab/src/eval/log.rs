@@ -83,13 +83,13 @@ impl PredictionLog {
         Ok((Self { path: path.to_path_buf(), file, synced: Instant::now() }, records))
     }
 
+    fn lines(&self, records: &[Record]) -> Result<String> {
+        records.iter().map(line).collect::<serde_json::Result<_>>().map_err(|e| Error::io(&self.path)(e.into()))
+    }
+
     /// Appends records, one line each.
     pub(crate) fn append(&mut self, records: &[Record]) -> Result<()> {
-        let mut lines = Vec::new();
-        for record in records {
-            lines.extend(line(record).map_err(|e| Error::io(&self.path)(e.into()))?.into_bytes());
-        }
-        self.file.write_all(&lines).map_err(Error::io(&self.path))?;
+        self.file.write_all(self.lines(records)?.as_bytes()).map_err(Error::io(&self.path))?;
         if self.synced.elapsed() >= SYNC_EVERY {
             self.sync()?;
         }
@@ -104,11 +104,7 @@ impl PredictionLog {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(&summary)(e)),
             _ => {}
         }
-        let mut lines = String::new();
-        for record in records {
-            lines += &line(record).map_err(|e| Error::io(&self.path)(e.into()))?;
-        }
-        files::write_atomic(&self.path, lines.as_bytes())?;
+        files::write_atomic(&self.path, self.lines(records)?.as_bytes())?;
         self.file = OpenOptions::new().append(true).open(&self.path).map_err(Error::io(&self.path))?;
         Ok(())
     }
@@ -132,9 +128,7 @@ mod tests {
 
     #[test]
     fn a_log_cut_at_any_byte_resumes_without_loss_or_repetition() {
-        let dir = tempfile::tempdir().unwrap();
-        let whole = dir.path().join("whole");
-        PredictionLog::create(&whole).unwrap().append(&records()).unwrap();
+        let (dir, whole) = written();
         let bytes = std::fs::read(&whole).unwrap();
         for cut in 0..=bytes.len() {
             let path = dir.path().join("cut");
@@ -146,11 +140,17 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_flipped_bit_in_a_record_is_found() {
+    /// A log of all records.
+    fn written() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         PredictionLog::create(&path).unwrap().append(&records()).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_record_is_found() {
+        let (_dir, path) = written();
         let bytes = std::fs::read(&path).unwrap();
         let end = bytes.iter().position(|&byte| byte == b'\n').unwrap();
         for place in 0..end {
@@ -165,20 +165,12 @@ mod tests {
 
     #[test]
     fn a_damaged_line_is_named_not_skipped() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        PredictionLog::create(&path).unwrap().append(&records()).unwrap();
+        let (_dir, path) = written();
         let text = std::fs::read_to_string(&path).unwrap().replacen("\"label\":2", "\"label\":?", 1);
         std::fs::write(&path, text).unwrap();
         assert!(read_log(&path).unwrap_err().to_string().contains("line 3"));
-        let bytes = std::fs::read(&path).unwrap();
-        let old: Vec<u8> = {
-            let record = serde_json::to_string(&records()[0]).unwrap();
-            format!("{record}\n").into_bytes()
-        };
-        std::fs::write(&path, &old).unwrap();
+        std::fs::write(&path, serde_json::to_string(&records()[0]).unwrap() + "\n").unwrap();
         assert_eq!(read_log(&path).unwrap().0, records()[..1], "a line without a checksum, of an earlier version");
-        std::fs::write(&path, &bytes).unwrap();
         assert!(PredictionLog::create(&path).is_err(), "an existing log is never overwritten");
     }
 }

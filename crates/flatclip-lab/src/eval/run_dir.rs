@@ -25,7 +25,7 @@ pub(crate) const PREDICTIONS: &str = "predictions.jsonl";
 pub(crate) const TIMING: &str = "timing.json";
 
 /// What was asked for, with every default filled in. Two runs with the same configuration give the same bytes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
     /// The adapter.
@@ -74,7 +74,7 @@ pub struct RunConfig {
 }
 
 /// How views are made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewConfig {
     /// crop-flip, augmix or identity; older records call it augmentation.
@@ -95,7 +95,7 @@ impl std::fmt::Display for ViewConfig {
 }
 
 /// What makes numbers comparable.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Version of this program.
     pub flatclip: String,

@@ -13,7 +13,7 @@ use flatclip::methods::{self, AnyAdapter, BatchAdapter, Decision, Task, ViewSet,
 use flatclip::rng::Stream;
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -103,15 +103,7 @@ impl World {
         let plan = Plan::new(self.dataset.samples.len(), None, request.order_seed);
         let shard = request.shard.map(|text| text.parse()).transpose()?;
         let (config, provenance) = (self.config(request, shard), self.provenance());
-        let key = FeatureKey {
-            weights: "fake".into(),
-            dataset: self.dataset.name.clone(),
-            split: "test".into(),
-            views: "6".into(),
-            seed: 0,
-            precision: "f32".into(),
-            pixels: "1".into(),
-        };
+        let key = FeatureKey { weights: "fake".into(), ..FeatureKey::default() };
         let cache = if request.cache { Some(FeatureCache::open(&self.path("cache"), &key)?) } else { None };
         let (dir, mut log, mut records) =
             RunDir::start(&self.path(request.out), &config, &provenance, &self.dataset.classes, request.resume)?;
@@ -142,48 +134,43 @@ impl World {
 
     fn config(&self, request: &RunRequest<'_>, shard: Option<Shard>) -> RunConfig {
         RunConfig {
-            implementation: None,
             method: request.method.into(),
-            model: "fake".into(),
-            precision: "f32".into(),
             data: "folder:data".into(),
-            split: "test".into(),
-            prompt: "features".into(),
-            seed: 0,
             order_seed: request.order_seed,
-            limit: None,
             shard,
-            bank: Vec::new(),
-            keep_probabilities: false,
-            compat: Vec::new(),
-            exif: false,
             views: ViewConfig { policy: "crop-flip".into(), count: VIEWS, certainty: request.certainty },
             options: toml::Table::from_iter([("k".to_owned(), toml::Value::from(0.5))]),
+            ..RunConfig::default()
         }
     }
 
     fn provenance(&self) -> Provenance {
         Provenance {
-            flatclip: "test".into(),
-            backbone: "fake".into(),
-            prompt: "template".into(),
-            weights: "fake".into(),
-            prompt_origin: String::new(),
-            prompt_tuning: None,
-            context_norm: None,
-            text_features: "t".into(),
-            class_names: self.dataset.classes_hash(),
             classes: 4,
             dataset: self.dataset.name.clone(),
-            statistics: String::new(),
             samples: self.dataset.samples.len(),
-            stream: "s".into(),
-            isa: "plain".into(),
-            device: None,
-            pixels: "1".into(),
-            decoder: "test".into(),
-            notes: Vec::new(),
+            ..Provenance::default()
         }
+    }
+
+    /// Everything that must be the same bytes.
+    fn bytes(&self, out: &str) -> Vec<Vec<u8>> {
+        let path = self.path(out);
+        [CONFIG, PROVENANCE, PREDICTIONS, SUMMARY].map(|name| std::fs::read(path.join(name)).unwrap()).to_vec()
+    }
+
+    fn records(&self, out: &str) -> Vec<Record> {
+        read_log(&self.path(out).join(PREDICTIONS)).unwrap().0
+    }
+
+    /// The directories of all shards of a run.
+    fn shards(&self, method: &str, count: usize) -> Vec<PathBuf> {
+        let run = |index: usize| {
+            let (out, shard) = (format!("{method}-{index}-of-{count}"), format!("{index}/{count}"));
+            self.run(&RunRequest { method, out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
+            self.path(&out)
+        };
+        (0..count).map(run).collect()
     }
 }
 
@@ -191,26 +178,15 @@ fn count_unreadable(records: &[Record]) -> usize {
     records.iter().filter(|record| record.error.as_ref().is_some_and(|error| error.contains("bad"))).count()
 }
 
-/// Everything that must be the same bytes.
-fn bytes(path: &Path) -> Vec<Vec<u8>> {
-    [CONFIG, PROVENANCE, PREDICTIONS, SUMMARY].map(|name| std::fs::read(path.join(name)).unwrap()).to_vec()
-}
-
 #[test]
 fn shards_merge_to_the_bytes_of_one_run() {
     let world = world(2);
     world.run(&PLAIN).unwrap();
     for count in [1, 2, 3, 7] {
-        let parts: Vec<PathBuf> = (0..count)
-            .map(|index| {
-                let (out, shard) = (format!("part-{count}-{index}"), format!("{index}/{count}"));
-                world.run(&RunRequest { out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
-                world.path(&out)
-            })
-            .collect();
-        let merged = world.path(&format!("merged-{count}"));
-        merge(&parts, &merged).unwrap();
-        assert_eq!(bytes(&merged), bytes(&world.path("run")), "{count} shards");
+        let parts = world.shards("mta", count);
+        let merged = format!("merged-{count}");
+        merge(&parts, &world.path(&merged)).unwrap();
+        assert_eq!(world.bytes(&merged), world.bytes("run"), "{count} shards");
         if count == 3 {
             let message = merge(&parts[..2], &world.path("gap")).unwrap_err().to_string();
             assert!(message.contains("positions are in no part"), "{message}");
@@ -233,19 +209,30 @@ fn parts_of_different_runs_are_not_merged() {
 #[test]
 fn a_run_cut_at_any_record_resumes_to_the_same_bytes() {
     let world = world(1);
-    for method in ["mta", "tda"] {
-        let out = format!("whole-{method}");
-        world.run(&RunRequest { method, out: &out, order_seed: Some(3), ..PLAIN }).unwrap();
-        let whole = bytes(&world.path(&out));
-        for (number, cut) in [0, 1, 700, 2000, whole[2].len() - 1, whole[2].len()].into_iter().enumerate() {
+    let (none, sets) = (toml::Table::new(), toml::toml! { batch = 8 });
+    let cases = [
+        ("mta", &none, Some(3)),
+        ("tda", &none, Some(3)),
+        ("stata", &sets, None),
+        ("oga", &sets, None),
+        ("adapt-transductive", &sets, None),
+    ];
+    for (method, options, order_seed) in cases {
+        let run = |out: &str, resume| {
+            let request = RunRequest { method, out, resume, order_seed, ..PLAIN };
+            world.run_with(build_adapter(method, options).unwrap(), &request).unwrap();
+            world.bytes(out)
+        };
+        let whole = run(&format!("whole-{method}"), false);
+        let log = &whole[2];
+        for (number, cut) in [0, 1, 700, 2000, 4000, log.len() - 1, log.len()].into_iter().enumerate() {
             let part = format!("cut-{method}-{number}");
             std::fs::create_dir(world.path(&part)).unwrap();
             for (name, content) in [CONFIG, PROVENANCE].iter().zip(&whole) {
                 std::fs::write(world.path(&part).join(name), content).unwrap();
             }
-            std::fs::write(world.path(&part).join(PREDICTIONS), &whole[2][..cut]).unwrap();
-            world.run(&RunRequest { method, out: &part, resume: true, order_seed: Some(3), ..PLAIN }).unwrap();
-            assert_eq!(bytes(&world.path(&part)), whole, "{method} cut at {cut}");
+            std::fs::write(world.path(&part).join(PREDICTIONS), &log[..cut.min(log.len())]).unwrap();
+            assert_eq!(run(&part, true), whole, "{method} cut at {cut}");
         }
     }
 }
@@ -266,7 +253,7 @@ fn a_second_method_encodes_nothing_and_answers_the_same_bytes() {
         let expected = first.encode * used as f64 / VIEWS as f64;
         assert_eq!((timing.views_used, timing.encode_samples), (used, Some(29)));
         assert!((timing.encode - expected).abs() < 29.0 * 2e-6, "{method}: {} and not {expected}", timing.encode);
-        assert_eq!(bytes(&world.path(&plain)), bytes(&world.path(&cached)));
+        assert_eq!(world.bytes(&plain), world.bytes(&cached));
     }
 }
 
@@ -276,8 +263,7 @@ fn any_time_views_say_how_many_they_took_and_do_not_depend_on_cache_or_threads()
     let rounds = RunRequest { method: "zero", certainty: Some(0.999_999), ..PLAIN };
     let (summary, _) = world.run(&RunRequest { out: "fresh", ..rounds }).unwrap();
     let views = |out: &str| -> Vec<usize> {
-        let records = read_log(&world.path(out).join(PREDICTIONS)).unwrap().0;
-        records.iter().filter_map(|record| record.answer.as_ref()?.views).collect()
+        world.records(out).iter().filter_map(|record| record.answer.as_ref()?.views).collect()
     };
     let taken = views("fresh");
     assert_eq!(taken.len(), 27, "two images are bad");
@@ -291,7 +277,7 @@ fn any_time_views_say_how_many_they_took_and_do_not_depend_on_cache_or_threads()
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
     pool.install(|| world.run(&RunRequest { out: "threads", ..rounds })).unwrap();
     for other in ["kept", "threads"] {
-        assert_eq!(bytes(&world.path("fresh")), bytes(&world.path(other)), "{other}");
+        assert_eq!(world.bytes("fresh"), world.bytes(other), "{other}");
     }
     assert_eq!(views("fill"), [0usize; 0], "a run with all views does not repeat their number");
 }
@@ -303,8 +289,8 @@ fn threads_do_not_change_bytes() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| world.run(&RunRequest { out: &format!("t{threads}"), ..PLAIN })).unwrap();
     }
-    assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t2")));
-    assert_eq!(bytes(&world.path("t1")), bytes(&world.path("t5")));
+    assert_eq!(world.bytes("t1"), world.bytes("t2"));
+    assert_eq!(world.bytes("t1"), world.bytes("t5"));
 }
 
 /// Adapters that a run of features alone can serve.
@@ -317,7 +303,7 @@ fn feature_adapters(kind: methods::Kind) -> impl Iterator<Item = &'static str> {
 fn every_episodic_method_gives_the_same_bytes_in_any_order_and_any_parts() {
     let world = world(1);
     let records = |out: &str| {
-        let mut records = read_log(&world.path(out).join(PREDICTIONS)).unwrap().0;
+        let mut records = world.records(out);
         records.sort_by(|a, b| a.id.cmp(&b.id));
         records.iter_mut().for_each(|record| record.index = 0);
         records
@@ -328,46 +314,28 @@ fn every_episodic_method_gives_the_same_bytes_in_any_order_and_any_parts() {
         world.run(&RunRequest { method, out: &shuffled, order_seed: Some(8), ..PLAIN }).unwrap();
         assert_eq!(records(&whole), records(&shuffled), "{method}");
         // Other parts are other batches.
-        let parts: Vec<PathBuf> = (0..8)
-            .map(|index| {
-                let (out, shard) = (format!("{method}-{index}"), format!("{index}/8"));
-                world.run(&RunRequest { method, out: &out, shard: Some(&shard), ..PLAIN }).unwrap();
-                world.path(&out)
-            })
-            .collect();
-        let merged = world.path(&format!("{method}-merged"));
-        merge(&parts, &merged).unwrap();
-        assert_eq!(bytes(&merged), bytes(&world.path(&whole)), "{method}");
+        let merged = format!("{method}-merged");
+        merge(&world.shards(method, 8), &world.path(&merged)).unwrap();
+        assert_eq!(world.bytes(&merged), world.bytes(&whole), "{method}");
     }
 }
 
 #[test]
-fn every_online_method_is_refused_a_part_of_the_stream() {
-    let world = world(0);
-    for method in feature_adapters(methods::Kind::Online) {
-        let message =
-            world.run(&RunRequest { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
-        assert!(message.contains("online"), "{method}: {message}");
-        // One part is the whole stream.
-        let out = format!("{method}-whole");
-        world.run(&RunRequest { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
-    }
-}
-
-#[test]
-fn every_batch_method_is_refused_a_part_of_the_stream() {
+fn every_method_of_streams_or_sets_is_refused_a_part_of_the_stream() {
     let world = world(1);
-    let mut found = 0;
-    for method in feature_adapters(methods::Kind::Batch) {
-        let message =
-            world.run(&RunRequest { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
-        assert!(message.contains("batch"), "{method}: {message}");
-        let out = format!("{method}-whole");
-        let (summary, _) = world.run(&RunRequest { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
-        assert_eq!((summary.samples, summary.failed), (29, 1), "{method}");
-        found += 1;
+    for (kind, word) in [(methods::Kind::Online, "online"), (methods::Kind::Batch, "batch")] {
+        let all: Vec<&str> = feature_adapters(kind).collect();
+        for method in &all {
+            let message =
+                world.run(&RunRequest { method, out: method, shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
+            assert!(message.contains(word), "{method}: {message}");
+            // One part is the whole stream.
+            let out = format!("{method}-whole");
+            let (summary, _) = world.run(&RunRequest { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
+            assert_eq!((summary.samples, summary.failed), (29, 1), "{method}");
+        }
+        assert!(all.len() >= 3, "{word}: {all:?}");
     }
-    assert!(found >= 3, "{found} batch methods");
 }
 
 /// Answers with the number of images of the set, and keeps no promise about it.
@@ -401,7 +369,7 @@ fn a_stream_is_cut_into_whole_sets_and_bad_samples_are_no_part_of_them() {
         let out = format!("sets-{size}");
         let adapter = AnyAdapter::Batch(Box::new(Counting { size, forgets: false }));
         world.run_with(adapter, &RunRequest { out: &out, ..PLAIN }).unwrap();
-        let records = read_log(&world.path(&out).join(PREDICTIONS)).unwrap().0;
+        let records = world.records(&out);
         let mut counts: Vec<i64> = records
             .iter()
             .filter_map(|r| Some((f64::from(r.answer.as_ref()?.confidence) * 100.0).round() as i64))
@@ -418,30 +386,6 @@ fn a_set_without_an_answer_for_each_image_has_none() {
     let (summary, _) = world(0).run_with(adapter, &PLAIN).unwrap();
     assert_eq!(summary.failed, 29);
     assert!(summary.failures[0].1.contains("each of 10 images"), "{:?}", summary.failures[0]);
-}
-
-#[test]
-fn a_run_of_sets_cut_at_any_record_resumes_to_the_same_bytes() {
-    let world = world(1);
-    for method in ["stata", "oga", "adapt-transductive"] {
-        let options = toml::toml! { batch = 8 };
-        let run = |out: &str, resume| {
-            world
-                .run_with(build_adapter(method, &options).unwrap(), &RunRequest { method, out, resume, ..PLAIN })
-                .unwrap();
-            bytes(&world.path(out))
-        };
-        let whole = run(&format!("whole-{method}"), false);
-        for (number, cut) in [0, 1, 700, 2000, 4000, whole[2].len() - 1, whole[2].len()].into_iter().enumerate() {
-            let part = format!("cut-{method}-{number}");
-            std::fs::create_dir(world.path(&part)).unwrap();
-            for (name, content) in [CONFIG, PROVENANCE].iter().zip(&whole) {
-                std::fs::write(world.path(&part).join(name), content).unwrap();
-            }
-            std::fs::write(world.path(&part).join(PREDICTIONS), &whole[2][..cut.min(whole[2].len())]).unwrap();
-            assert_eq!(run(&part, true), whole, "{method} cut at {cut}");
-        }
-    }
 }
 
 /// The answers of a method for some images, all views given.
@@ -545,7 +489,7 @@ fn the_summary_of_an_earlier_version_is_computed_again_from_its_records() {
 fn a_summary_says_how_the_stream_was_cut() {
     let world = world(0);
     world.run(&PLAIN).unwrap();
-    let records = read_log(&world.path("run").join(PREDICTIONS)).unwrap().0;
+    let records = world.records("run");
     // 29 samples of four classes, class after class: 8, 7, 7 and 7.
     let sets = Sets::new(8, &records);
     assert_eq!((sets.images, sets.count, sets.mean_classes), (8, 4, 1.5));
@@ -563,10 +507,8 @@ fn bad_samples_are_counted_listed_and_limited() {
 }
 
 #[test]
-fn online_methods_are_never_sharded_and_runs_never_overwritten() {
+fn runs_are_never_overwritten() {
     let world = world(0);
-    let message = world.run(&RunRequest { method: "tda", shard: Some("0/2"), ..PLAIN }).unwrap_err().to_string();
-    assert!(message.contains("online"), "{message}");
     world.run(&RunRequest { out: "x", ..PLAIN }).unwrap();
     assert!(
         world.run(&RunRequest { out: "x", ..PLAIN }).unwrap_err().hint() == Some(&flatclip::Hint::ResumeOrElsewhere)

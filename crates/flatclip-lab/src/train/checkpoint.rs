@@ -2,12 +2,12 @@
 //!
 //! Random draws need no state here: every stream is keyed by epoch or step, so the step determines all of them.
 
-use super::averaging::{Mean, Segment};
+use super::averaging::{Averager, Mean, Segment};
 use super::trainer::{OptimState, Trainer};
 use crate::tuners::Tuner;
 use flatclip::error::quoted;
 use flatclip::{Error, Result, files, sealed};
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::Dtype;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -79,14 +79,20 @@ pub(crate) fn save(path: &Path, run: &str, trainer: &Trainer, tuner: &dyn Tuner,
     for (name, mean) in means.into_iter().filter(|(_, mean)| !mean.values.is_empty()) {
         entries.push((name, Dtype::F64, vec![mean.values.len()], bytes64(&mean.values)));
     }
-    files::write_atomic(path, &encode(&entries, &header).map_err(|reason| fault(path, reason))?)
+    let fail = |reason: String| Error::Run { path: path.to_path_buf(), reason };
+    let json = serde_json::to_string(&header).map_err(|e| fail(e.to_string()))?;
+    let mut sealed = Vec::new();
+    for (name, dtype, shape, bytes) in &entries {
+        sealed.push(sealed::Entry { name: name.clone(), dtype: *dtype, shape: shape.clone(), bytes });
+    }
+    files::write_atomic(path, &sealed::seal(sealed, &json).map_err(fail)?)
 }
 
 /// Reads a state into a trainer and tuner that were made the same way. A damaged file, or one of another run, changes
 /// neither.
 pub(crate) fn load(path: &Path, run: &str, trainer: &mut Trainer, tuner: &mut dyn Tuner) -> Result<LogLengths> {
     let bytes = std::fs::read(path).map_err(Error::io(path))?;
-    let fail = |reason: String| fault(path, reason);
+    let fail = |reason: String| Error::Run { path: path.to_path_buf(), reason };
     let (tensors, json) = sealed::open(&bytes).map_err(fail)?;
     let json = &json.ok_or_else(|| fail("not a checkpoint".into()))?;
     let header: Header = serde_json::from_str(json).map_err(|e| fail(format!("not a checkpoint: {e}")))?;
@@ -99,38 +105,48 @@ pub(crate) fn load(path: &Path, run: &str, trainer: &mut Trainer, tuner: &mut dy
     if let Some((name, view)) = tensors.iter().find(|(_, view)| !matches!(view.dtype(), Dtype::F32 | Dtype::F64)) {
         return Err(fail(format!("tensor `{}` has type {:?}, which no checkpoint has", quoted(name), view.dtype())));
     }
-    let file = Arrays(tensors);
+    let view =
+        |name: &str, dtype: Dtype| tensors.iter().find(|(n, view)| n == name && view.dtype() == dtype).map(|t| &t.1);
+    let missing = |name: &str| fail(format!("`{name}` is missing: the checkpoint is of another run"));
+    let f32s = |name: &str| view(name, Dtype::F32).map(|view| numbers(view.data(), f32::from_le_bytes));
     for parameter in tuner.parameters_mut() {
         let name = format!("parameter.{}", parameter.name);
-        let values = file.f32(&name, parameter.values.len()).map_err(fail)?;
+        let (values, len) = (f32s(&name).ok_or_else(|| missing(&name))?, parameter.values.len());
+        if values.len() != len {
+            let found = values.len();
+            return Err(fail(format!("`{name}` has {found} values, expected {len}: another run's checkpoint")));
+        }
         parameter.values = values;
     }
-    let moments = (0..).map_while(|i| file.any_f32(&format!("moment.{i}"))).collect();
+    let moments = (0..).map_while(|i| f32s(&format!("moment.{i}"))).collect();
     trainer.optim.restore(OptimState { moments, steps: header.optimiser_steps });
     let mean = |name: &str, count: u64| -> Result<Mean> {
-        let is_there = count > 0 || file.view(name, Dtype::F64).is_some();
-        let values = if is_there { file.f64(name).map_err(fail)? } else { Vec::new() };
+        let values = match view(name, Dtype::F64) {
+            Some(view) => numbers(view.data(), f64::from_le_bytes),
+            None if count > 0 => return Err(missing(name)),
+            None => Vec::new(),
+        };
         Ok(Mean { count, values })
     };
-    trainer.averager.mean = mean("mean", header.mean_count)?;
-    trainer.averager.valley = mean("valley", header.valley_count)?;
-    trainer.averager.earlier = mean("earlier", header.earlier_count)?;
-    trainer.averager.segments = header
-        .segments
-        .iter()
-        .enumerate()
-        .map(|(i, &(loss, count))| Ok(Segment { loss, mean: mean(&format!("segment.{i}"), count)? }))
-        .collect::<Result<_>>()?;
-    trainer.averager.threshold = header.threshold;
-    trainer.averager.done = header.valley_done;
-    trainer.averager.evaluations = header.evaluations;
-    trainer.averager.converged_at = header.converged_at;
+    let segment =
+        |(i, &(loss, count)): (usize, &(f64, u64))| Ok(Segment { loss, mean: mean(&format!("segment.{i}"), count)? });
+    trainer.averager = Averager {
+        mean: mean("mean", header.mean_count)?,
+        segments: header.segments.iter().enumerate().map(segment).collect::<Result<_>>()?,
+        earlier: mean("earlier", header.earlier_count)?,
+        valley: mean("valley", header.valley_count)?,
+        threshold: header.threshold,
+        done: header.valley_done,
+        evaluations: header.evaluations,
+        converged_at: header.converged_at,
+    };
     trainer.done = header.step;
     Ok(header.logs)
 }
 
-fn fault(path: &Path, reason: String) -> Error {
-    Error::Run { path: path.to_path_buf(), reason }
+/// Little-endian numbers.
+fn numbers<const N: usize, T>(bytes: &[u8], of: fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|&bytes| of(bytes)).collect()
 }
 
 fn bytes32(values: &[f32]) -> Vec<u8> {
@@ -139,43 +155,4 @@ fn bytes32(values: &[f32]) -> Vec<u8> {
 
 fn bytes64(values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
-}
-
-fn encode(entries: &[Entry], header: &Header) -> Result<Vec<u8>, String> {
-    let json = serde_json::to_string(header).map_err(|e| e.to_string())?;
-    let mut all = Vec::with_capacity(entries.len());
-    for (name, dtype, shape, bytes) in entries {
-        all.push(sealed::Entry { name: name.clone(), dtype: *dtype, shape: shape.clone(), bytes });
-    }
-    sealed::seal(all, &json)
-}
-
-struct Arrays<'a>(Vec<(String, TensorView<'a>)>);
-
-impl<'a> Arrays<'a> {
-    fn view(&self, name: &str, dtype: Dtype) -> Option<&TensorView<'a>> {
-        self.0.iter().find(|(found, view)| found == name && view.dtype() == dtype).map(|(_, view)| view)
-    }
-
-    fn any_f32(&self, name: &str) -> Option<Vec<f32>> {
-        let view = self.view(name, Dtype::F32)?;
-        Some(view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-    }
-
-    fn f32(&self, name: &str, len: usize) -> Result<Vec<f32>, String> {
-        let values =
-            self.any_f32(name).ok_or_else(|| format!("`{name}` is missing: the checkpoint is of another run"))?;
-        if values.len() != len {
-            return Err(format!("`{name}` has {} values, expected {len}: another run's checkpoint", values.len()));
-        }
-        Ok(values)
-    }
-
-    fn f64(&self, name: &str) -> Result<Vec<f64>, String> {
-        let view = self
-            .view(name, Dtype::F64)
-            .ok_or_else(|| format!("`{name}` is missing: the checkpoint is of another run"))?;
-        let number = |b: &[u8]| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
-        Ok(view.data().chunks_exact(8).map(number).collect())
-    }
 }

@@ -1,14 +1,16 @@
-//! What tuning changed: the plain images before and after, and how far the parameters went.
+//! What tuning changed: the plain images before and after, how far the parameters went, and how sharp the loss is there.
 
 use super::fit::{HeldOut, LossAndAccuracy};
 use super::tune::TuneInput;
 use crate::data::Sample;
-use crate::data::train_images::{Readable, TrainImages, TrainViews};
-use crate::tuners::cross_entropy;
+use crate::data::train_images::Readable;
+use crate::tuners::{Batch, Tuner};
 use flatclip::Result;
-use flatclip::model::Features;
+use flatclip::methods::sam::{Ascent, moved};
+use flatclip::model::Clip;
 use flatclip::prompt::{Prompt, PromptClassifier, Tensor};
 use flatclip::rng::Stream;
+use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
 
 /// Images in all that the comparison is made on, where the run keeps none out itself.
@@ -64,10 +66,46 @@ impl Distance {
     }
 }
 
+/// The radius at which runs are compared.
+pub const RADIUS: f64 = 0.1;
+
+/// How sharp the loss is around the parameters: its rise at one radius.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharpnessAtRadius {
+    /// Length of eps.
+    pub radius: f64,
+    /// The same as a fraction of the parameters' norm; 0 in runs of versions that did not say.
+    #[serde(default)]
+    pub relative_radius: f64,
+    /// Loss at p.
+    pub loss: f32,
+    /// Loss at p + eps.
+    pub perturbed_loss: f32,
+    /// Their difference.
+    pub sharpness: f32,
+    /// Part of the images that are right at p.
+    pub accuracy: f32,
+}
+
+/// SAM's measure at the tuner's parameters.
+pub fn sharpness(clip: &Clip, tuner: &dyn Tuner, batch: &Batch<'_>, radius: f64) -> Result<SharpnessAtRadius> {
+    let p = tuner.parameters();
+    let here = tuner.loss(clip, p, batch)?;
+    let there = tuner.loss(clip, &moved(p, &Ascent::sam(radius).epsilon(p, &here.gradient)), batch)?;
+    let norm = l2_norm(p.iter().flat_map(|tensor| &tensor.values));
+    Ok(SharpnessAtRadius {
+        radius,
+        relative_radius: radius / norm.max(f64::MIN_POSITIVE),
+        loss: here.value,
+        perturbed_loss: there.value,
+        sharpness: there.value - here.value,
+        accuracy: here.correct as f32 / batch.labels.len().max(1) as f32,
+    })
+}
+
 /// Loss and accuracy of a prompt on features.
 pub(crate) fn measured(classifier: &PromptClassifier<'_>, own: &HeldOut) -> Result<LossAndAccuracy> {
-    let entropy = cross_entropy(&classifier.logits(&own.features)?, &own.labels);
-    Ok(LossAndAccuracy { loss: entropy.loss, accuracy: entropy.correct as f32 / own.labels.len().max(1) as f32 })
+    Ok(LossAndAccuracy::of(&classifier.logits(&own.features)?, &own.labels))
 }
 
 /// The images to compare on: those kept out, else some that were not drawn, else the training images.
@@ -85,20 +123,15 @@ impl Images {
         let readable = Readable::of(&spare, &input.decode()).good;
         let spare: Vec<Sample> = readable.into_iter().map(|i| spare[i].clone()).collect();
         let (samples, held_out) = if spare.is_empty() { (used, false) } else { (spare.as_slice(), true) };
-        let dataset = &input.dataset.name;
-        let images = TrainImages::new(input.clip, dataset, samples, &TrainViews::default(), input.request.seed)
-            .read_with(&input.decode());
-        let features = Features::unit(images.plain_features(input.clip)?).0;
-        Ok(Self { plain: HeldOut { features, labels: samples.iter().map(|s| s.label).collect() }, held_out })
+        Ok(Self { plain: input.plain(samples)?, held_out })
     }
 
     pub(crate) fn compare(&self, input: &TuneInput<'_>, tuned: &PromptClassifier<'_>) -> Result<Comparison> {
         let dataset = input.dataset;
-        let templates = match dataset.templates.as_slice() {
-            [] => Prompt::templates(&[Prompt::TEMPLATE])?,
-            own => Prompt::templates(own)?,
-        };
-        let untuned = PromptClassifier::new(&templates, input.clip, input.tokenizer, &dataset.classes)?;
+        let usual = [Prompt::TEMPLATE.to_owned()];
+        let templates = if dataset.templates.is_empty() { &usual[..] } else { &dataset.templates };
+        let prompt = Prompt::templates(templates)?;
+        let untuned = PromptClassifier::new(&prompt, input.clip, input.tokenizer, &dataset.classes)?;
         Ok(Comparison {
             images: self.plain.labels.len(),
             held_out: self.held_out,

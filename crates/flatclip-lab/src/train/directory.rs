@@ -164,19 +164,7 @@ mod tests {
     fn logs_are_cut_back_and_a_shortened_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let directory = RunDir::claim(folder.path()).unwrap();
-        let record = |step| StepRecord {
-            step,
-            epoch: 0,
-            lr: 0.1,
-            loss: 1.0,
-            accuracy: 0.5,
-            parameter_norm: 1.0,
-            gradient_norm: 1.0,
-            epsilon_norm: None,
-            epsilon_ratio: None,
-            perturbed_loss: None,
-            sharpness: None,
-        };
+        let record = |step| StepRecord { step, ..StepRecord::default() };
         let mut logs = directory.logs(LogLengths::default()).unwrap();
         logs.append(&record(1)).unwrap();
         let lengths = logs.sync().unwrap();

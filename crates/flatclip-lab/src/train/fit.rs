@@ -235,12 +235,18 @@ pub struct LossAndAccuracy {
     pub accuracy: f32,
 }
 
+impl LossAndAccuracy {
+    pub(super) fn of(logits: &Matrix, labels: &[usize]) -> Self {
+        let entropy = cross_entropy(logits, labels);
+        Self { loss: entropy.loss, accuracy: entropy.correct as f32 / labels.len().max(1) as f32 }
+    }
+}
+
 /// Loss and accuracy of a tuner of features.
 pub fn evaluate(clip: &Clip, tuner: &dyn Tuner, held_out: &HeldOut) -> Result<LossAndAccuracy> {
     let found = match tuner.text_features(clip)? {
         Some(text) => logits(&held_out.features, &text, clip.logit_scale()),
         None => tuner.loss(clip, tuner.parameters(), &held_out.batch())?.logits,
     };
-    let entropy = cross_entropy(&found, &held_out.labels);
-    Ok(LossAndAccuracy { loss: entropy.loss, accuracy: entropy.correct as f32 / held_out.labels.len().max(1) as f32 })
+    Ok(LossAndAccuracy::of(&found, &held_out.labels))
 }

@@ -1,15 +1,14 @@
 //! The tuning loop: steps, schedules, averages, logs, checkpoints, and whole runs.
 
-pub(crate) mod averaging;
+mod averaging;
 mod checkpoint;
 mod comparison;
 mod directory;
-pub(crate) mod events;
+mod events;
 mod fit;
-mod measure;
 #[cfg(test)]
 mod resume_tests;
-pub mod schedule;
+mod schedule;
 mod search;
 mod settings;
 #[cfg(test)]
@@ -18,9 +17,8 @@ mod swad;
 mod trainer;
 mod tune;
 
-pub use comparison::{Comparison, Distance};
+pub use comparison::{Comparison, Distance, RADIUS, SharpnessAtRadius, sharpness};
 pub use fit::{Control, HeldOut, LossAndAccuracy, TrainData, evaluate, fit};
-pub use measure::{RADIUS, SharpnessAtRadius, sharpness};
 pub(crate) use settings::TuneCost;
 pub use settings::TuneRequest;
 pub use trainer::{StepRecord, Trainer};

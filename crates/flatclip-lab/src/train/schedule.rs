@@ -3,50 +3,16 @@
 use crate::tuners::{Recipe, Schedule};
 use std::f64::consts::PI;
 
-/// The learning rate of every step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LearningRate {
-    /// The kind of schedule.
-    pub schedule: Schedule,
-    /// Peak rate.
-    pub peak: f64,
-    /// Number of epochs.
-    pub epochs: usize,
-    /// Steps in one epoch.
-    pub steps_per_epoch: usize,
-    /// Epochs at the warm-up rate (`Schedule::Epoch` only).
-    pub warmup_epochs: usize,
-    /// Rate of the warm-up epochs.
-    pub warmup: f64,
-}
-
-impl LearningRate {
-    /// The schedule of a recipe.
-    pub(crate) fn of(recipe: &Recipe, steps_per_epoch: usize) -> Self {
-        Self {
-            schedule: recipe.schedule,
-            peak: recipe.lr,
-            epochs: recipe.epochs,
-            steps_per_epoch,
-            warmup_epochs: recipe.warmup_epochs,
-            warmup: recipe.warmup_lr,
-        }
-    }
-
-    /// The rate of step `step`, counted from 0 over all epochs.
-    pub(crate) fn at(&self, step: usize) -> f64 {
-        let cosine = |done: usize, all: usize| self.peak * (1.0 + (PI * done as f64 / all.max(1) as f64).cos()) / 2.0;
-        match self.schedule {
-            Schedule::Epoch => {
-                let epoch = step / self.steps_per_epoch.max(1);
-                match epoch.checked_sub(self.warmup_epochs) {
-                    None => self.warmup,
-                    Some(since) => cosine(since, self.epochs),
-                }
-            }
-            Schedule::Step => cosine(step, self.epochs * self.steps_per_epoch),
-            Schedule::Constant => self.peak,
-        }
+/// The learning rate of step `step`, counted from 0 over all epochs. Only `Schedule::Epoch` has a warm-up.
+pub(super) fn rate_at(recipe: &Recipe, steps_per_epoch: usize, step: usize) -> f64 {
+    let cosine = |done: usize, all: usize| recipe.lr * (1.0 + (PI * done as f64 / all.max(1) as f64).cos()) / 2.0;
+    match recipe.schedule {
+        Schedule::Epoch => match (step / steps_per_epoch.max(1)).checked_sub(recipe.warmup_epochs) {
+            None => recipe.warmup_lr,
+            Some(since) => cosine(since, recipe.epochs),
+        },
+        Schedule::Step => cosine(step, recipe.epochs * steps_per_epoch),
+        Schedule::Constant => recipe.lr,
     }
 }
 
@@ -54,22 +20,11 @@ impl LearningRate {
 mod tests {
     use super::*;
 
-    fn dassl(epochs: usize) -> LearningRate {
-        LearningRate {
-            schedule: Schedule::Epoch,
-            peak: 0.002,
-            epochs,
-            steps_per_epoch: 3,
-            warmup_epochs: 1,
-            warmup: 1e-5,
-        }
-    }
-
     #[test]
     fn the_epoch_cosine_is_that_of_dassl() {
         let close = |epochs, epoch: usize, expected: f64| {
             for step in 3 * epoch..3 * epoch + 3 {
-                let found = dassl(epochs).at(step);
+                let found = rate_at(&Recipe { epochs, ..Recipe::default() }, 3, step);
                 assert!((found - expected).abs() < 1e-9, "T={epochs} e={epoch}: {found} {expected}");
             }
         };
@@ -85,9 +40,9 @@ mod tests {
 
     #[test]
     fn the_step_cosine_falls_every_step() {
-        let rate = LearningRate { schedule: Schedule::Step, peak: 1e-3, epochs: 2, ..dassl(2) };
-        assert_eq!(rate.at(0), 1e-3);
-        assert!((rate.at(3) - 5e-4).abs() < 1e-12);
-        assert!(rate.at(6).abs() < 1e-12);
+        let recipe = Recipe { schedule: Schedule::Step, lr: 1e-3, epochs: 2, ..Recipe::default() };
+        assert_eq!(rate_at(&recipe, 3, 0), 1e-3);
+        assert!((rate_at(&recipe, 3, 3) - 5e-4).abs() < 1e-12);
+        assert!(rate_at(&recipe, 3, 6).abs() < 1e-12);
     }
 }

@@ -54,22 +54,12 @@ pub(crate) fn search(
     for radius in RADII.into_iter().skip(table.rows.len()) {
         let mut options = settings.options.clone();
         options.insert("radius".into(), radius.into());
-        let mut tuner = (settings.spec.build)(&options, task)?;
-        if let Some(text) = &settings.request.text {
-            tuner.set_remote_text(std::sync::Arc::clone(text))?;
-        }
-        if let Some(loss) = &settings.request.loss {
-            tuner.set_loss(std::sync::Arc::clone(loss))?;
-        }
+        let mut tuner = settings.build(&options, task)?;
         // A radius takes as long as the run itself: it has checkpoints of its own until its row is written.
         let trial = RunDir::claim(&directory.file(&trial_name(radius)))?;
         let (every, stage) = (settings.request.checkpoint_every, format!("radius {radius}"));
-        fit(
-            data,
-            &settings.recipe,
-            tuner.as_mut(),
-            &Control { directory: Some(&trial), stage: &stage, every, progress },
-        )?;
+        let control = Control { directory: Some(&trial), stage: &stage, every, progress };
+        fit(data, &settings.recipe, tuner.as_mut(), &control)?;
         let found = evaluate(data.clip, tuner.as_ref(), held_out)?;
         table.rows.push(SearchRow { radius, accuracy: found.accuracy, loss: found.loss });
         directory.write_json(SEARCH, &table)?;

@@ -3,11 +3,11 @@
 use crate::data::few_shot::{FewShot, Sampler};
 use crate::data::train_images::TrainViews;
 use crate::data::{Dataset, reads_exif};
-use crate::tuners::{Average, Input, OwnLoss, Recipe, RemoteText, TUNERS, TunerSpec, preset, tuner_among};
+use crate::tuners::{Average, Input, OwnLoss, Recipe, RemoteText, TUNERS, TuneTask, Tuner, TunerSpec};
+use crate::tuners::{preset, tuner_among};
 use flatclip::model::Precision;
-use flatclip::options::{OptionSpec, mismatch, named};
+use flatclip::options::{mismatch, named};
 use flatclip::{Error, Hint, Result};
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -149,31 +149,6 @@ pub(crate) struct Settings {
     pub request: TuneRequest,
 }
 
-/// The top of `config.toml`.
-#[derive(Serialize, Deserialize)]
-struct Top {
-    method: String,
-    model: String,
-    data: String,
-    shots: usize,
-    held_out: usize,
-    seed: u64,
-    sampler: Sampler,
-    allow_fewer: bool,
-    list: String,
-    max_errors: usize,
-    search: bool,
-    checkpoint_every: usize,
-    /// Not written where it is f32.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    text_precision: Option<String>,
-    /// A loss of the caller's own: its name and the digest of its code.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    loss: Option<String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    exif: bool,
-}
-
 impl Settings {
     /// Resolves a request; wrong keys and values are errors that name them.
     pub(crate) fn resolve(request: &TuneRequest) -> Result<Self> {
@@ -190,9 +165,10 @@ impl Settings {
                     Error::config(name, format!("expected a table or `{name}.key=value`, found {value}"))
                 });
                 match name.as_str() {
-                    "train" => put(&mut recipe, "train", Recipe::OPTIONS, entries?)?,
-                    "views" => put(&mut views, "views", TrainViews::OPTIONS, entries?)?,
-                    name if name == spec.table => put(&mut options, name, spec.options, entries?)?,
+                    // By the options' own names, so that an alias replaces what a preset set.
+                    "train" => recipe.extend(named("train", Recipe::OPTIONS, entries?)?),
+                    "views" => views.extend(named("views", TrainViews::OPTIONS, entries?)?),
+                    name if name == spec.table => options.extend(named(name, spec.options, entries?)?),
                     other => {
                         let reason = format!("no such table for {}; known are train, views, {}", spec.name, spec.table);
                         return Err(Error::config(other, reason));
@@ -273,28 +249,47 @@ impl Settings {
     /// What `config.toml` holds.
     pub(crate) fn to_table(&self) -> Result<toml::Table> {
         let r = &self.request;
-        let top = Top {
-            method: self.spec.name.into(),
-            model: r.model.clone(),
-            data: r.data.clone(),
-            shots: self.few_shot.shots,
-            held_out: self.few_shot.held_out,
-            seed: r.seed,
-            sampler: r.sampler,
-            allow_fewer: r.allow_fewer,
-            list: r.list.clone().unwrap_or_default(),
-            max_errors: r.max_errors,
-            search: r.search,
-            checkpoint_every: r.checkpoint_every,
-            text_precision: r.text_precision.filter(|p| *p != Precision::F32).map(|p| p.name().to_owned()),
-            loss: r.loss.as_ref().map(|loss| loss.identity()),
-            exif: reads_exif(&r.data, r.exif),
-        };
-        let mut table = to_table(&top)?;
+        let mut top = serde_json::json!({
+            "method": self.spec.name,
+            "model": r.model,
+            "data": r.data,
+            "shots": self.few_shot.shots,
+            "held_out": self.few_shot.held_out,
+            "seed": r.seed,
+            "sampler": r.sampler,
+            "allow_fewer": r.allow_fewer,
+            "list": r.list.as_deref().unwrap_or_default(),
+            "max_errors": r.max_errors,
+            "search": r.search,
+            "checkpoint_every": r.checkpoint_every,
+        });
+        // What is as it usually is, is not written.
+        if let Some(precision) = r.text_precision.filter(|p| *p != Precision::F32) {
+            top["text_precision"] = precision.name().into();
+        }
+        if let Some(loss) = &r.loss {
+            top["loss"] = loss.identity().into();
+        }
+        if reads_exif(&r.data, r.exif) {
+            top["exif"] = true.into();
+        }
+        let mut table = toml::Table::try_from(top).map_err(|e| Error::config("config.toml", e.to_string()))?;
         table.insert("train".into(), self.recipe.table().into());
         table.insert("views".into(), self.views.table().into());
         table.insert(self.spec.table.into(), self.options.clone().into());
         Ok(table)
+    }
+
+    /// The tuner with these options, and with what the request puts in the place of its text tower and its loss.
+    pub(crate) fn build(&self, options: &toml::Table, task: &TuneTask<'_>) -> Result<Box<dyn Tuner>> {
+        let mut tuner = (self.spec.build)(options, task)?;
+        if let Some(text) = &self.request.text {
+            tuner.set_remote_text(Arc::clone(text))?;
+        }
+        if let Some(loss) = &self.request.loss {
+            tuner.set_loss(Arc::clone(loss))?;
+        }
+        Ok(tuner)
     }
 }
 
@@ -302,14 +297,4 @@ impl Settings {
 fn searches_on_val(spec: &TunerSpec, options: &toml::Table) -> bool {
     ["tip-adapter", "gda-clip"].contains(&spec.table)
         && options.get("search").and_then(toml::Value::as_str) == Some("val")
-}
-
-fn to_table<T: Serialize>(value: &T) -> Result<toml::Table> {
-    toml::Table::try_from(value).map_err(|e| Error::config("config.toml", e.to_string()))
-}
-
-/// Puts settings over earlier ones, by the options' own names, so that an alias replaces what a preset set.
-fn put(into: &mut toml::Table, table: &str, options: &[OptionSpec], entries: &toml::Table) -> Result<()> {
-    into.extend(named(table, options, entries)?);
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! One training step: the tuner's gradient, the learning rate, the optimiser, the average.
 
 use super::averaging::{Averager, restore};
-use super::schedule::LearningRate;
+use super::schedule::rate_at;
 use crate::tuners::{Batch, OptimiserKind, Recipe, Step, Tuner};
 use flatclip::methods::optim::{AdamW, AdamWSettings, AdamWState, Optimiser, Sgd};
 use flatclip::model::Clip;
@@ -10,7 +10,7 @@ use flatclip_tensor::ops::l2_norm;
 use serde::Serialize;
 
 /// What one step did: a line of `metrics.jsonl`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StepRecord {
     /// Counted from 1.
     pub step: usize,
@@ -124,7 +124,7 @@ impl Optim {
 #[derive(Clone, Debug)]
 pub struct Trainer {
     pub(crate) recipe: Recipe,
-    rate: LearningRate,
+    steps_per_epoch: usize,
     pub(crate) optim: Optim,
     pub(crate) averager: Averager,
     /// Steps done.
@@ -135,7 +135,7 @@ impl Trainer {
     /// No step done yet.
     pub fn new(recipe: &Recipe, steps_per_epoch: usize) -> Self {
         Self {
-            rate: LearningRate::of(recipe, steps_per_epoch),
+            steps_per_epoch,
             optim: Optim::new(recipe),
             averager: Averager::default(),
             recipe: recipe.clone(),
@@ -150,17 +150,17 @@ impl Trainer {
 
     /// Steps in all.
     pub fn total(&self) -> usize {
-        self.recipe.epochs * self.rate.steps_per_epoch
+        self.recipe.epochs * self.steps_per_epoch
     }
 
     /// The epoch of the next step.
     pub(crate) fn epoch(&self) -> usize {
-        self.done / self.rate.steps_per_epoch.max(1)
+        self.done / self.steps_per_epoch.max(1)
     }
 
     /// One step on a batch. A loss or gradient that is not finite is an error, and nothing has moved then.
     pub fn step(&mut self, clip: &Clip, tuner: &mut dyn Tuner, batch: &Batch<'_>) -> Result<StepRecord> {
-        let (epoch, lr) = (self.epoch(), self.rate.at(self.done));
+        let (epoch, lr) = (self.epoch(), rate_at(&self.recipe, self.steps_per_epoch, self.done));
         let step = tuner.step(clip, batch, epoch)?;
         let record = self.record(tuner, &step, batch, lr);
         let finite = step.loss.is_finite() && step.gradient.iter().flatten().all(|g| g.is_finite());

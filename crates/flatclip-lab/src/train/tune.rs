@@ -1,14 +1,13 @@
 //! A whole tuning run: shots, features, search, training, result.
 
-use super::comparison::{Comparison, Distance, Images, measured};
+use super::comparison::{Comparison, Distance, Images, RADIUS, SharpnessAtRadius, measured, sharpness};
 use super::directory::{PROMPT, RUN};
 use super::fit::{Control, HeldOut, LossAndAccuracy, TrainData, fit};
-use super::measure::{self, SharpnessAtRadius};
 use super::search::{SearchTable, search};
 use super::settings::{Settings, TuneRequest};
 use crate::data::feature_bank::FeatureBank;
-use crate::data::few_shot::{Pool, Sampler, Shots};
-use crate::data::train_images::{Readable, TrainImages};
+use crate::data::few_shot::{FewShot, Pool, Sampler, Shots};
+use crate::data::train_images::{Readable, TrainImages, TrainViews};
 use crate::data::{Dataset, Family, Sample, read_dassl_list};
 use crate::run_dir::{CONFIG, RunDir, SUMMARY};
 use crate::tuners::{Input, TuneTask, Tuner, vit_of};
@@ -25,7 +24,6 @@ use flatclip::{Error, Model, Result};
 use flatclip_tensor::ops::l2_norm;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// What a run is given.
@@ -46,6 +44,17 @@ impl TuneInput<'_> {
     /// How training images are read.
     pub(crate) fn decode(&self) -> DecodeOptions {
         self.dataset.decode_options(self.request.exif)
+    }
+
+    fn images<'s>(&'s self, samples: &'s [Sample], views: &TrainViews) -> TrainImages<'s> {
+        let images = TrainImages::new(self.clip, &self.dataset.name, samples, views, self.request.seed);
+        images.read_with(&self.decode())
+    }
+
+    /// Features of one un-augmented view of some images.
+    pub(crate) fn plain(&self, samples: &[Sample]) -> Result<HeldOut> {
+        let raw = self.images(samples, &TrainViews::default()).plain_features(self.clip)?;
+        Ok(HeldOut { features: Features::unit(raw).0, labels: samples.iter().map(|s| s.label).collect() })
     }
 }
 
@@ -263,8 +272,7 @@ impl Run {
         let (clip, seed) = (input.clip, input.request.seed);
         let spec = self.settings.spec;
         let train = std::mem::take(&mut self.train);
-        let images =
-            TrainImages::new(clip, &input.dataset.name, &train, &self.settings.views, seed).read_with(&input.decode());
+        let images = input.images(&train, &self.settings.views);
         let labels: Vec<usize> = train.iter().map(|s| s.label).collect();
         let start = Instant::now();
         let bank = match (spec.input, self.settings.views.bank) {
@@ -298,13 +306,7 @@ impl Run {
         let data = TrainData { clip, images: &images, labels: &labels, bank, fresh, input: spec.input, held_out, seed };
         let table = self.search(input, &data, &task, directory)?;
         let start = Instant::now();
-        let mut tuner = (spec.build)(&self.settings.options, &task)?;
-        if let Some(text) = &input.request.text {
-            tuner.set_remote_text(Arc::clone(text))?;
-        }
-        if let Some(loss) = &input.request.loss {
-            tuner.set_loss(Arc::clone(loss))?;
-        }
+        let mut tuner = self.settings.build(&self.settings.options, &task)?;
         let begin = tuner.parameters().to_vec();
         let every = input.request.checkpoint_every;
         let control = Control { directory: Some(directory), stage: "tuning", every, progress: input.progress };
@@ -352,11 +354,7 @@ impl Run {
         if samples.is_empty() || self.settings.spec.input == Input::Pixels {
             return Ok(None);
         }
-        let images =
-            TrainImages::new(input.clip, &input.dataset.name, samples, &self.settings.views, input.request.seed)
-                .read_with(&input.decode());
-        let features = Features::unit(images.plain_features(input.clip)?).0;
-        Ok(Some(HeldOut { features, labels: samples.iter().map(|s| s.label).collect() }))
+        input.plain(samples).map(Some)
     }
 
     /// Searches the radius, if asked to, and sets it; `config.toml` then holds what is trained with.
@@ -415,9 +413,7 @@ impl Run {
         let classifier = PromptClassifier::new(&prompt, input.clip, input.tokenizer, classes)?;
         let own = data.bank.map(|bank| HeldOut { features: bank.first_views(), labels: data.labels.to_vec() });
         let flatness = match (&prompt.content, &own) {
-            (PromptContent::Learned { .. }, Some(own)) => {
-                Some(measure::sharpness(input.clip, tuner, &own.batch(), measure::RADIUS)?)
-            }
+            (PromptContent::Learned { .. }, Some(own)) => Some(sharpness(input.clip, tuner, &own.batch(), RADIUS)?),
             _ => None,
         };
         let recipe = &self.settings.recipe;
@@ -468,34 +464,26 @@ struct Found {
 
 /// The images to train on and to choose on.
 fn draw(input: &TuneInput<'_>, settings: &Settings) -> Result<Shots> {
-    let dataset = input.dataset;
-    let ids: Vec<String> = dataset.samples.iter().map(|s| s.id.clone()).collect();
-    let labels: Vec<usize> = dataset.samples.iter().map(|s| s.label).collect();
-    let pool = Pool { source: &dataset.name, ids: &ids, labels: &labels, classes: &dataset.classes };
-    let Some(list) = &input.request.list else { return settings.few_shot.draw(&pool) };
+    let (pool, few_shot) = (Pool::of(&input.dataset.name, input.dataset), &settings.few_shot);
+    let Some(list) = &input.request.list else { return few_shot.draw(&pool) };
     let path = Path::new(list);
-    let mut shots = if path.extension().is_some_and(|ending| ending == "pkl") {
+    let mut shots = Shots::default();
+    if path.extension().is_some_and(|ending| ending == "pkl") {
         let part = |name: &str| pool.with_paths(path, &read_dassl_list(path, name)?);
-        Shots {
-            train: part("train")?,
-            held_out: if settings.few_shot.held_out > 0 { part("val")? } else { Vec::new() },
+        shots.train = part("train")?;
+        if few_shot.held_out > 0 {
+            shots.held_out = part("val")?;
         }
     } else {
-        let train = pool.listed(path, &std::fs::read_to_string(path).map_err(Error::io(path))?)?;
-        Shots { held_out: Vec::new(), train }
-    };
-    if settings.few_shot.held_out > 0 && shots.held_out.is_empty() {
+        shots.train = pool.listed(path, &std::fs::read_to_string(path).map_err(Error::io(path))?)?;
+    }
+    if few_shot.held_out > 0 && shots.held_out.is_empty() {
         // Held out from what the list does not name.
-        let rest: Vec<usize> = (0..ids.len()).filter(|i| !shots.train.contains(i)).collect();
-        let (rest_ids, rest_labels): (Vec<String>, Vec<usize>) =
-            rest.iter().map(|&i| (ids[i].clone(), labels[i])).unzip();
-        let pool = Pool { ids: &rest_ids, labels: &rest_labels, ..pool };
-        let draw = crate::data::few_shot::FewShot {
-            shots: settings.few_shot.held_out,
-            held_out: 0,
-            ..settings.few_shot.clone()
-        };
-        shots.held_out = draw.draw(&pool)?.train.into_iter().map(|i| rest[i]).collect();
+        let rest: Vec<usize> = (0..pool.ids.len()).filter(|i| !shots.train.contains(i)).collect();
+        let (ids, labels) = rest.iter().map(|&i| (pool.ids[i], pool.labels[i])).unzip();
+        let draw = FewShot { shots: few_shot.held_out, held_out: 0, ..few_shot.clone() };
+        let drawn = draw.draw(&Pool { ids, labels, ..pool })?;
+        shots.held_out = drawn.train.into_iter().map(|i| rest[i]).collect();
     }
     Ok(shots)
 }

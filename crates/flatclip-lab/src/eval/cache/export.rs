@@ -1,8 +1,7 @@
 //! Kept features as one safetensors file that other programs open.
 
 use super::imported::{Manifest, read_text};
-use super::{list, segment};
-use flatclip::error::Hint;
+use super::{entry, segment};
 use flatclip::prompt::{Tensor, encode_arrays};
 use flatclip::{Error, Result};
 use std::collections::BTreeMap;
@@ -14,11 +13,7 @@ use std::path::Path;
 /// were made from). Imported features are given as they were, with everything that belongs to them: an import of the file is
 /// the same features. Damaged entries are skipped. Gives the bytes and the number of samples.
 pub fn export(root: &Path, id: &str) -> Result<(Vec<u8>, usize)> {
-    let matching: Vec<_> = list(root)?.into_iter().filter(|entry| entry.id.starts_with(id)).collect();
-    let [entry] = &matching[..] else {
-        let reason = format!("`{id}` names {} entries, expected one", matching.len());
-        return Err(Error::config("cache", reason).with_hint(Hint::List("cache entries")));
-    };
+    let entry = entry(root, id)?;
     let folder = root.join("features").join(&entry.id);
     // Later segments hold newer features of the same sample.
     let mut found = BTreeMap::new();

@@ -1,5 +1,6 @@
 //! Image features of all views of a data set, on disk.
 
+use super::read_if_there;
 use super::segment::{self, Location};
 use crate::data::Sample;
 use flatclip::ViewFeatures;
@@ -14,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// What the features of a sample depend on, apart from the image itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeatureKey {
     /// Fingerprint of the weights.
     pub weights: String,
@@ -48,12 +49,7 @@ impl FeatureKey {
 
     /// The key of a cache folder; `None` if it has none (yet).
     pub(super) fn read(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join("key.json");
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::io(&path)(e)),
-        }
+        Ok(read_if_there(&folder.join("key.json"))?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 }
 
@@ -99,21 +95,13 @@ impl<'a> Stamp<'a> {
 #[derive(Debug)]
 pub(crate) struct FeatureCache {
     folder: PathBuf,
-    form: Form,
+    /// Features are stored with unit norm; an import may keep every bit as another model gave it.
+    unit: bool,
     segments: Vec<Mutex<File>>,
     /// By sample id: data sets of one name may have several images of one id.
     index: BTreeMap<String, Vec<(usize, Location)>>,
     /// The segment of this process, begun with the first entry.
     writer: Mutex<Writer>,
-}
-
-/// How features are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// With unit norm.
-    Unit,
-    /// As another model gave them: an import keeps every bit.
-    Raw,
 }
 
 #[derive(Debug)]
@@ -132,17 +120,13 @@ impl FeatureCache {
         if FeatureKey::read(&folder)?.is_none() {
             key.write(&folder)?;
         }
-        Self::scan(folder, Form::Unit)
+        Self::scan(folder, true)
     }
 
-    /// The features of an import; `unit` if they are stored with unit norm.
-    pub(super) fn imported(folder: &Path, unit: bool) -> Result<Self> {
-        Self::scan(folder.to_path_buf(), if unit { Form::Unit } else { Form::Raw })
-    }
-
-    fn scan(folder: PathBuf, form: Form) -> Result<Self> {
+    /// What a folder of the cache holds.
+    pub(super) fn scan(folder: PathBuf, unit: bool) -> Result<Self> {
         let writer = Mutex::new(Writer::Fresh);
-        let mut cache = Self { folder, form, segments: Vec::new(), index: BTreeMap::new(), writer };
+        let mut cache = Self { folder, unit, segments: Vec::new(), index: BTreeMap::new(), writer };
         for path in segment::files(&cache.folder)? {
             let number = cache.segments.len();
             segment::scan(&path, |id, location| {
@@ -164,7 +148,7 @@ impl FeatureCache {
         drop(file);
         let stamp = Stamp::parse(&location.stamp)?;
         let stored = segment::decode(&bytes)?;
-        let features = if self.form == Form::Raw { ViewFeatures::new(stored.unit).ok()? } else { stored };
+        let features = if self.unit { stored } else { ViewFeatures::new(stored.unit).ok()? };
         Some(CachedViews { features, digest: stamp.digest.to_owned(), encode: stamp.encode })
     }
 
@@ -227,16 +211,9 @@ mod tests {
 
     const TOOK: Duration = Duration::from_micros(1500);
 
-    fn key(seed: u64) -> FeatureKey {
-        FeatureKey {
-            weights: "w".into(),
-            dataset: "toy".into(),
-            split: "test".into(),
-            views: "crop-flip-4".into(),
-            seed,
-            precision: "f32".into(),
-            pixels: "1".into(),
-        }
+    fn open(root: &tempfile::TempDir, seed: u64) -> FeatureCache {
+        let key = FeatureKey { dataset: "toy".into(), seed, ..FeatureKey::default() };
+        FeatureCache::open(root.path(), &key).unwrap()
     }
 
     fn sample(dir: &Path, id: &str) -> Sample {
@@ -255,26 +232,25 @@ mod tests {
     #[test]
     fn features_come_back_to_the_bit_also_from_two_writers() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, two) =
-            (FeatureCache::open(dir.path(), &key(0)).unwrap(), FeatureCache::open(dir.path(), &key(0)).unwrap());
+        let (one, two) = (open(&dir, 0), open(&dir, 0));
         one.put(&sample(dir.path(), "a"), &features(1.0), TOOK).unwrap();
         two.put(&sample(dir.path(), "b"), &features(2.0), TOOK).unwrap();
         one.put(&sample(dir.path(), "c"), &features(3.0), TOOK).unwrap();
-        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        let cache = open(&dir, 0);
         for (id, start) in [("a", 1.0), ("b", 2.0), ("c", 3.0)] {
             assert_eq!(cache.features(&sample(dir.path(), id)), Some(features(start)));
             assert_eq!(cache.get(&sample(dir.path(), id)).unwrap().encode, Some(TOOK));
         }
-        assert!(FeatureCache::open(dir.path(), &key(1)).unwrap().index.is_empty(), "another seed is another key");
+        assert!(open(&dir, 1).index.is_empty(), "another seed is another key");
     }
 
     #[test]
     fn an_entry_of_an_earlier_version_has_no_encoding_time() {
         let dir = tempfile::tempdir().unwrap();
-        let (cache, own) = (FeatureCache::open(dir.path(), &key(0)).unwrap(), sample(dir.path(), "a"));
+        let (cache, own) = (open(&dir, 0), sample(dir.path(), "a"));
         let stamp = format!("{} {}", own.stamp().unwrap(), own.content_digest().unwrap());
         std::fs::write(cache.folder.join("views-x.seg"), segment::encode("a", &stamp, &features(1.0))).unwrap();
-        let found = FeatureCache::open(dir.path(), &key(0)).unwrap().get(&own).unwrap();
+        let found = open(&dir, 0).get(&own).unwrap();
         assert_eq!((found.features, found.encode), (features(1.0), None));
         assert_eq!(found.digest, own.content_digest().unwrap());
     }
@@ -292,13 +268,13 @@ mod tests {
             Sample { id: "a.jpg".into(), label: 0, source: Source::File(path) }
         };
         let (one, other) = (place("x/photos", "cat"), place("y/photos", "dog"));
-        FeatureCache::open(dir.path(), &key(0)).unwrap().put(&one, &features(1.0), TOOK).unwrap();
-        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        open(&dir, 0).put(&one, &features(1.0), TOOK).unwrap();
+        let cache = open(&dir, 0);
         assert_eq!(cache.features(&one), Some(features(1.0)));
         assert_eq!(cache.features(&other), None, "another image of the same name, size and time");
         assert_eq!(cache.features(&place("z/photos", "cat")), Some(features(1.0)), "a copy");
         cache.put(&other, &features(2.0), TOOK).unwrap();
-        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        let cache = open(&dir, 0);
         assert_eq!((cache.features(&one), cache.features(&other)), (Some(features(1.0)), Some(features(2.0))));
         let replaced = place("x/photos", "cow");
         assert_eq!(cache.features(&replaced), None, "written over with the same size and time");
@@ -307,13 +283,13 @@ mod tests {
     #[test]
     fn changed_images_torn_tails_and_flipped_bits_count_as_absent() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        let cache = open(&dir, 0);
         for id in ["a", "b"] {
             cache.put(&sample(dir.path(), id), &features(1.0), TOOK).unwrap();
         }
         let file = segment::files(&cache.folder).unwrap().remove(0);
         let bytes = std::fs::read(&file).unwrap();
-        let reopen = || FeatureCache::open(dir.path(), &key(0)).unwrap();
+        let reopen = || open(&dir, 0);
         for cut in 0..bytes.len() {
             std::fs::write(&file, &bytes[..cut]).unwrap();
             assert_eq!(reopen().index.len(), cut / (bytes.len() / 2), "cut at {cut}");
@@ -330,18 +306,18 @@ mod tests {
     #[test]
     fn a_header_that_claims_too_much_allocates_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = FeatureCache::open(dir.path(), &key(0)).unwrap();
+        let cache = open(&dir, 0);
         let mut bytes = segment::encode("a", "s", &features(1.0));
         bytes[12..20].fill(0xff);
         std::fs::write(cache.folder.join("views-x.seg"), &bytes).unwrap();
-        assert!(FeatureCache::open(dir.path(), &key(0)).unwrap().index.is_empty());
+        assert!(open(&dir, 0).index.is_empty());
     }
 
     #[test]
     fn entries_are_listed_with_their_size_and_removed_by_id() {
         let dir = tempfile::tempdir().unwrap();
         for seed in 0..2 {
-            let cache = FeatureCache::open(dir.path(), &key(seed)).unwrap();
+            let cache = open(&dir, seed);
             cache.put(&sample(dir.path(), "a"), &features(1.0), TOOK).unwrap();
         }
         let entries = list(dir.path()).unwrap();

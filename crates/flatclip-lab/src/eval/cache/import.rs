@@ -1,12 +1,12 @@
 //! Features made elsewhere become an entry of the feature cache: checked, and written sample after sample, so that memory does
 //! not grow with them.
 
-use super::features::FeatureKey;
+use super::import_file::FeatureParts;
 use super::imported::{Imported, Manifest, TEXT};
 use super::segment;
 use crate::data::{Dataset, Family, IMPORTED, Split};
 use flatclip::digest::Digest;
-use flatclip::error::{Hint, quoted};
+use flatclip::error::quoted;
 use flatclip::progress::Progress;
 use flatclip::prompt::{Tensor, encode_arrays};
 use flatclip::{Error, Result, TextFeatures, ViewFeatures, files};
@@ -45,20 +45,11 @@ pub struct ImportRequest<'a> {
     pub name: String,
     /// The features of the images.
     pub features: FeatureRows<'a>,
-    /// Names of the samples, in the order of the features; numbers where there are none.
-    pub ids: Option<Vec<String>>,
-    /// Their labels; those of `data` where there are none.
-    pub labels: Option<Vec<i64>>,
-    /// Class names; those of `data` where there are none.
-    pub classes: Option<Vec<String>>,
-    /// Text features `[K, D]`.
-    pub text: Option<Matrix>,
-    /// Text features at the prompt and around it, `[(1 + R) K, D]`, and K.
-    pub bank: Option<(Matrix, usize)>,
     /// The factor on cosines.
     pub logit_scale: f64,
-    /// The model that made the features.
-    pub model: String,
+    /// What else is known of them: numbers stand for missing ids, those of `data` for missing labels and classes, `name` for a
+    /// missing model.
+    pub beside: FeatureParts<'a>,
     /// The data set whose images they are: its samples must be exactly those of the features.
     pub data: Option<&'a Dataset>,
     /// Replace earlier features of this name.
@@ -106,13 +97,14 @@ struct Checked<'a> {
 
 impl<'a> Checked<'a> {
     fn new(request: ImportRequest<'a>) -> Result<Self> {
-        let ImportRequest { name, features, ids, labels, classes, text, bank, logit_scale, model, data, .. } = request;
+        let ImportRequest { name, features, logit_scale, beside, data, .. } = request;
+        let FeatureParts { ids, labels, classes, text, bank, model, .. } = beside;
         check_name(&name)?;
         let [samples, views, width] = features.shape;
         check_shape(&features)?;
         let ids = checked_ids(ids, samples, data.is_some())?;
         let rows = TextRows::new(text, bank, width)?;
-        let scale = rows.check_scale(logit_scale)?;
+        let scale = checked_scale(logit_scale)?;
         let classes = match (classes, data) {
             (Some(own), Some(data)) if own != data.classes => {
                 let reason = format!("those of the features are not those of {}: give one of the two", data.name);
@@ -120,15 +112,10 @@ impl<'a> Checked<'a> {
             }
             (Some(own), _) => own,
             (None, Some(data)) => data.classes.clone(),
-            (None, None) => match &rows {
-                TextRows { classes: Some(count), .. } => (0..*count).map(|class| class.to_string()).collect(),
-                _ => {
-                    return Err(Error::config(
-                        "classes",
-                        "expected class names, a data set or text features, found none",
-                    ));
-                }
-            },
+            (None, None) => {
+                let none = || Error::config("classes", "expected class names, a data set or text features, found none");
+                (0..rows.classes.ok_or_else(none)?).map(|class| class.to_string()).collect()
+            }
         };
         if let Some(found) = rows.classes.filter(|&found| found != classes.len()) {
             let reason = format!("{found} text features for {} classes", classes.len());
@@ -146,7 +133,7 @@ impl<'a> Checked<'a> {
         let manifest = Manifest {
             schema_version: 1,
             name: name.clone(),
-            model,
+            model: model.unwrap_or_else(|| name.clone()),
             dataset: data.map_or_else(|| name, |data| data.name.clone()),
             split: data.map_or(Split::Test, |data| data.split),
             family: data.map_or(Family::Custom, |data| data.family),
@@ -182,11 +169,8 @@ impl<'a> Checked<'a> {
                 progress.advance(index as u64 + 1, "");
             }
             if progress.cancelled() {
-                return Err(Error::Interrupted(format!(
-                    "after {} of {} samples; nothing was kept",
-                    index + 1,
-                    self.ids.len()
-                )));
+                let (done, all) = (index + 1, self.ids.len());
+                return Err(Error::Interrupted(format!("after {done} of {all} samples; nothing was kept")));
             }
         }
         let file = file.into_inner().map_err(|error| Error::io(folder)(error.into_error()))?;
@@ -231,10 +215,9 @@ impl TextRows {
 
     fn add(&mut self, what: &str, name: &str, shape: Vec<usize>, rows: Matrix, width: usize) -> Result<()> {
         if rows.cols() != width {
-            let reason = format!(
-                "width {}, but the features of the images have width {width}: they are of another model",
-                rows.cols()
-            );
+            let found = rows.cols();
+            let reason =
+                format!("width {found}, but the features of the images have width {width}: they are of another model");
             return Err(Error::config(what, reason));
         }
         let fine = |row: &[f32]| row.iter().all(|x| x.is_finite()) && row.iter().any(|&x| x != 0.0);
@@ -246,15 +229,15 @@ impl TextRows {
         self.tensors.push(Tensor { name: name.to_owned(), shape, values: rows.into_vec() });
         Ok(())
     }
+}
 
-    /// The scale as it is stored: refused where it looks like its logarithm.
-    fn check_scale(&self, scale: f64) -> Result<f32> {
-        let small = scale as f32;
-        if !(small.is_finite() && small > 0.0) {
-            return Err(Error::config("logit_scale", format!("expected a positive number, found {scale}")));
-        }
-        TextFeatures::new(Matrix::from_vec(1, 1, vec![1.0]), small).map(|_| small)
+/// The scale as it is stored: refused where it looks like its logarithm.
+fn checked_scale(scale: f64) -> Result<f32> {
+    let small = scale as f32;
+    if !(small.is_finite() && small > 0.0) {
+        return Err(Error::config("logit_scale", format!("expected a positive number, found {scale}")));
     }
+    TextFeatures::new(Matrix::from_vec(1, 1, vec![1.0]), small).map(|_| small)
 }
 
 /// The first part of a bank are the text features at the prompt itself.
@@ -394,24 +377,4 @@ fn checked_norms(id: &str, rows: &Matrix, given: Option<&[f32]>) -> Result<Vec<f
         }
     }
     Ok(norms)
-}
-
-impl Manifest {
-    /// What the entry is kept under.
-    fn key(&self) -> FeatureKey {
-        FeatureKey {
-            weights: self.digest.clone(),
-            dataset: self.dataset.clone(),
-            split: self.split.name().to_owned(),
-            views: format!("imported as {} x{}", self.name, self.views),
-            seed: 0,
-            precision: self.dtype.clone(),
-            pixels: IMPORTED.to_owned(),
-        }
-    }
-}
-
-/// What helps where a name is not known.
-pub(super) fn unknown(name: &str, known: &[String]) -> Error {
-    Error::unknown("features", name, known.iter().map(String::as_str)).with_hint(Hint::List("cache entries"))
 }

@@ -107,21 +107,11 @@ impl<'a> FeatureParts<'a> {
     }
 
     /// The request to import them under a name.
-    pub fn request(self, name: String, data: Option<&'a Dataset>, replace: bool) -> Result<ImportRequest<'a>> {
+    pub fn request(mut self, name: String, data: Option<&'a Dataset>, replace: bool) -> Result<ImportRequest<'a>> {
         let missing = |what: &str| Error::config(what, "expected it in the file or as an argument, found none");
-        Ok(ImportRequest {
-            features: self.features.ok_or_else(|| missing("features"))?,
-            ids: self.ids,
-            labels: self.labels,
-            classes: self.classes,
-            text: self.text,
-            bank: self.bank,
-            logit_scale: self.logit_scale.ok_or_else(|| missing("logit_scale"))?,
-            model: self.model.unwrap_or_else(|| name.clone()),
-            data,
-            replace,
-            name,
-        })
+        let features = self.features.take().ok_or_else(|| missing("features"))?;
+        let logit_scale = self.logit_scale.ok_or_else(|| missing("logit_scale"))?;
+        Ok(ImportRequest { name, features, logit_scale, beside: self, data, replace })
     }
 }
 

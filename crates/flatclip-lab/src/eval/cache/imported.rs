@@ -1,12 +1,12 @@
 //! Imported features: an entry of the cache with a manifest (`import.json`) and text features (`text.safetensors`).
 
 use super::features::{FeatureCache, FeatureKey};
-use super::import::unknown;
-use super::sub_folders;
-use crate::data::{Dataset, Family, Sample, Source, Split};
+use super::{id_of, read_if_there, sub_folders};
+use crate::data::{Dataset, Family, IMPORTED, Sample, Source, Split};
 use flatclip::digest::Digest;
+use flatclip::error::Hint;
 use flatclip::methods::bank::TextBank;
-use flatclip::prompt::{Tensor, decode_arrays};
+use flatclip::prompt::{PromptContent, Tensor, decode_arrays};
 use flatclip::{Error, Prompt, Result, TextFeatures, files};
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
@@ -43,11 +43,7 @@ impl Manifest {
     /// The manifest of an entry; `None` for one that was not imported.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(MANIFEST);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io(&path)(error)),
-        };
+        let Some(bytes) = read_if_there(&path)? else { return Ok(None) };
         let damaged = |reason: String| Error::Data { path: path.clone(), reason };
         let read: Self = serde_json::from_slice(&bytes).map_err(|error| damaged(format!("damaged: {error}")))?;
         if read.schema_version != 1 {
@@ -59,6 +55,19 @@ impl Manifest {
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_vec(self).map_err(|error| Error::config("features", error.to_string()))?;
         files::write_atomic(&folder.join(MANIFEST), &json)
+    }
+
+    /// What the entry is kept under.
+    pub(super) fn key(&self) -> FeatureKey {
+        FeatureKey {
+            weights: self.digest.clone(),
+            dataset: self.dataset.clone(),
+            split: self.split.name().to_owned(),
+            views: format!("imported as {} x{}", self.name, self.views),
+            seed: 0,
+            precision: self.dtype.clone(),
+            pixels: IMPORTED.to_owned(),
+        }
     }
 
     /// Adds what decides an answer.
@@ -98,7 +107,8 @@ impl Imported {
                 by_id = Some((folder, manifest));
             }
         }
-        let (folder, manifest) = by_id.ok_or_else(|| unknown(name, &known))?;
+        let unknown = || Error::unknown("features", name, known.iter().map(String::as_str));
+        let (folder, manifest) = by_id.ok_or_else(|| unknown().with_hint(Hint::List("cache entries")))?;
         Self::of_folder(folder, manifest)
     }
 
@@ -197,34 +207,29 @@ impl Imported {
 
     /// The text features of a run: those of `prompt`, which is class embeddings, or the features' own.
     pub(crate) fn text(&self, prompt: Option<&Prompt>) -> Result<TextFeatures> {
-        match prompt {
-            None => self.text.clone().ok_or_else(|| {
+        let Some(prompt) = prompt else {
+            return self.text.clone().ok_or_else(|| {
                 let reason = format!("features `{}` were imported without text features", self.name());
-                Error::config("prompt", reason).with_hint(flatclip::error::Hint::TextFeatures)
-            }),
-            Some(prompt) => {
-                let flatclip::prompt::PromptContent::Features(rows) = &prompt.content else {
-                    let reason = format!("a {} prompt needs a text tower, and there are features only", prompt.kind());
-                    return Err(Error::config("prompt", reason).with_hint(flatclip::error::Hint::TextFeatures));
-                };
-                prompt.check_classes(&self.manifest.classes)?;
-                if rows.cols() != self.width() {
-                    let reason = format!(
-                        "text features of width {}, but `{}` has width {}: they are of another model",
-                        rows.cols(),
-                        self.name(),
-                        self.width()
-                    );
-                    return Err(Error::config("prompt", reason));
-                }
-                TextFeatures::new(rows.clone(), self.logit_scale())?.named(self.manifest.classes.clone())
-            }
+                Error::config("prompt", reason).with_hint(Hint::TextFeatures)
+            });
+        };
+        let PromptContent::Features(rows) = &prompt.content else {
+            let reason = format!("a {} prompt needs a text tower, and there are features only", prompt.kind());
+            return Err(Error::config("prompt", reason).with_hint(Hint::TextFeatures));
+        };
+        prompt.check_classes(&self.manifest.classes)?;
+        if rows.cols() != self.width() {
+            let (found, name, width) = (rows.cols(), self.name(), self.width());
+            let reason =
+                format!("text features of width {found}, but `{name}` has width {width}: they are of another model");
+            return Err(Error::config("prompt", reason));
         }
+        TextFeatures::new(rows.clone(), self.logit_scale())?.named(self.manifest.classes.clone())
     }
 
     /// The stored features.
     pub(crate) fn cache(&self) -> Result<FeatureCache> {
-        FeatureCache::imported(&self.folder, self.manifest.unit)
+        FeatureCache::scan(self.folder.clone(), self.manifest.unit)
     }
 }
 
@@ -236,8 +241,4 @@ pub(super) fn read_text(folder: &Path) -> Result<Vec<Tensor>> {
     }
     let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
     Ok(decode_arrays(&bytes).map_err(|reason| Error::Data { path, reason })?.0)
-}
-
-fn id_of(folder: &Path) -> String {
-    folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -47,7 +47,7 @@ pub fn list(root: &Path) -> Result<Vec<CacheEntry>> {
     for folder in sub_folders(&root.join("features"))? {
         let Some(key) = FeatureKey::read(&folder)? else { continue };
         let (bytes, samples) = segment::totals(&folder)?;
-        let id = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let id = id_of(&folder);
         let import = Manifest::read(&folder)?.map(|manifest| manifest.name);
         entries.push(CacheEntry { id, key, import, bytes, samples });
     }
@@ -55,13 +55,21 @@ pub fn list(root: &Path) -> Result<Vec<CacheEntry>> {
     Ok(entries)
 }
 
+/// The entry whose id begins like this.
+fn entry(root: &Path, id: &str) -> Result<CacheEntry> {
+    let mut matching: Vec<CacheEntry> = list(root)?.into_iter().filter(|entry| entry.id.starts_with(id)).collect();
+    match (matching.len(), matching.pop()) {
+        (1, Some(entry)) => Ok(entry),
+        (count, _) => {
+            let reason = format!("`{id}` names {count} entries, expected one");
+            Err(Error::config("cache", reason).with_hint(flatclip::error::Hint::List("cache entries")))
+        }
+    }
+}
+
 /// Removes one entry by (the beginning of) its id; the number of bytes that were freed.
 pub fn remove(root: &Path, id: &str) -> Result<u64> {
-    let matching: Vec<CacheEntry> = list(root)?.into_iter().filter(|entry| entry.id.starts_with(id)).collect();
-    let [entry] = &matching[..] else {
-        let reason = format!("`{id}` names {} entries, expected one", matching.len());
-        return Err(Error::config("cache", reason).with_hint(flatclip::error::Hint::List("cache entries")));
-    };
+    let entry = entry(root, id)?;
     let folder = root.join("features").join(&entry.id);
     std::fs::remove_dir_all(&folder).map_err(Error::io(&folder))?;
     Ok(entry.bytes)
@@ -85,4 +93,17 @@ fn sub_folders(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     folders.sort();
     Ok(folders)
+}
+
+fn id_of(folder: &Path) -> String {
+    folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The content of a file; `None` if it does not exist (yet).
+fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io(path)(e)),
+    }
 }

@@ -38,23 +38,13 @@ pub(crate) fn confusions(matrix: &[usize], classes: usize) -> Vec<Confusion> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::outcome;
     use super::*;
-
-    fn outcome(label: usize, prediction: usize) -> Outcome {
-        Outcome {
-            label,
-            prediction,
-            in_top5: true,
-            confidence: 1.0,
-            label_probability: 1.0,
-            square_sum: 1.0,
-            score: None,
-        }
-    }
 
     #[test]
     fn wrong_answers_are_counted_by_pair_and_sorted() {
-        let outcomes = [(0, 0), (0, 2), (1, 0), (1, 0), (1, 1), (2, 2), (2, 0), (9, 0)].map(|(l, p)| outcome(l, p));
+        let outcomes =
+            [(0, 0), (0, 2), (1, 0), (1, 0), (1, 1), (2, 2), (2, 0), (9, 0)].map(|(l, p)| outcome(l, p, 1.0));
         let matrix = confusion_matrix(&outcomes, 3);
         assert_eq!(matrix, [1, 0, 1, 2, 1, 0, 1, 0, 1]);
         let pairs: Vec<_> = confusions(&matrix, 3).iter().map(|c| (c.label, c.prediction, c.count, c.of)).collect();
