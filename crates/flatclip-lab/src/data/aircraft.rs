@@ -3,42 +3,26 @@
 
 use super::dataset::{Dataset, Note, Sample, Split};
 use super::known::Known;
-use super::listed::Listed;
+use super::locate::Listed;
 use super::place::Found;
+use flatclip::files::read_text;
 use flatclip::{Error, Result};
 use std::path::Path;
 
 /// Reads one split.
 pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result<Dataset> {
     let lists = found.images.parent().unwrap_or(&found.folder);
-    let read = |name: &str| {
-        let path = lists.join(name);
-        flatclip::files::read_text(&path).map(|text| (path.clone(), text))
-    };
-    let (_, variants) = read("variants.txt")?;
+    let variants = read_text(&lists.join("variants.txt"))?;
     let classes: Vec<String> = variants.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
-    let (list_path, list) = read(&format!("images_variant_{}.txt", split.name()))?;
+    let path = lists.join(format!("images_variant_{}.txt", split.name()));
+    let list = read_text(&path)?;
     let mut notes = vec![Note::info(found.describe())];
-    let samples = read_list(&list, &classes, &found.images, &mut notes)
-        .map_err(|reason| Error::Data { path: list_path, reason })?;
-    Ok(Dataset {
-        spec: String::new(),
-        name: known.name.to_owned(),
-        family: known.family,
-        split,
-        classes,
-        templates: vec![known.template.to_owned()],
-        samples,
-        notes,
-    })
+    let samples =
+        read_list(&list, &classes, &found.images, &mut notes).map_err(|reason| Error::Data { path, reason })?;
+    Ok(known.dataset(split, classes, samples, notes))
 }
 
-fn read_list(
-    list: &str,
-    classes: &[String],
-    images: &Path,
-    notes: &mut Vec<Note>,
-) -> std::result::Result<Vec<Sample>, String> {
+fn read_list(list: &str, classes: &[String], images: &Path, notes: &mut Vec<Note>) -> Result<Vec<Sample>, String> {
     let mut samples = Listed::default();
     for (number, line) in list.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let (image, variant) =

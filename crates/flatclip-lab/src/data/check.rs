@@ -79,8 +79,6 @@ fn check_one(known: &'static Known, options: &OpenOptions) -> CheckRow {
         traps: traps(known),
         advice: String::new(),
     };
-    let named = options.paths.iter().find(|(name, _)| Known::find(name).is_some_and(|k| k.name == known.name));
-    let places = super::place::candidates(known, options.root.as_deref(), named.map(|(_, path)| path.as_path()));
     match open_known(known, options) {
         Ok(data) => {
             row.state = if data.notes.iter().any(|note| note.warning) { State::Incomplete } else { State::Complete };
@@ -92,7 +90,7 @@ fn check_one(known: &'static Known, options: &OpenOptions) -> CheckRow {
                 row.advice = format!("complete the copy: {}", known.mirrors);
             }
         }
-        Err(_) if places.is_empty() => row.advice = advice_if_absent(known),
+        Err(_) if known.folder(options).is_none() => row.advice = advice_if_absent(known),
         Err(error) => {
             row.state = State::Broken;
             row.advice = error.to_string();

@@ -2,7 +2,7 @@
 //! optionally `class` (the name of an integer label), `split` and `id`.
 
 use super::dataset::{Dataset, Note, Split};
-use super::listed::Listed;
+use super::locate::Listed;
 use super::{folder, names};
 use flatclip::error::{nearest, quoted};
 use flatclip::files::read_text;
@@ -15,11 +15,11 @@ use std::path::Path;
 pub(crate) fn open_csv(file: &Path, split: Split, named: Option<&[String]>) -> Result<Dataset> {
     let text = read_text(file)?;
     let wrong = |reason: String| Error::Data { path: file.to_path_buf(), reason };
-    let table = Table::parse(&text).map_err(wrong)?;
-    let classes = table.classes(named).map_err(wrong)?;
+    let rows = read_rows(&text).map_err(wrong)?;
+    let classes = classes_of(&rows, named).map_err(wrong)?;
     let folder = file.parent().unwrap_or(Path::new("."));
     let (mut samples, mut listed) = (Listed::default(), 0);
-    for row in table.rows.iter().filter(|row| row.split.as_deref().is_none_or(|name| name == split.name())) {
+    for row in rows.iter().filter(|row| row.split.as_deref().is_none_or(|name| name == split.name())) {
         listed += 1;
         let path = folder.join(&row.path);
         let id = row.id.clone().unwrap_or_else(|| row.path.clone());
@@ -49,10 +49,6 @@ struct Row {
     id: Option<String>,
 }
 
-struct Table {
-    rows: Vec<Row>,
-}
-
 struct Classes {
     names: Vec<String>,
     /// Label text to label; empty when labels are integers.
@@ -68,72 +64,78 @@ impl Classes {
 /// A row behind the last one: if the reader does not find it, an open quote has swallowed it.
 const END: &str = "\n\u{1}\n";
 
-impl Table {
-    fn parse(text: &str) -> std::result::Result<Self, String> {
-        let input = std::io::Read::chain(text.as_bytes(), END.as_bytes());
-        let reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
-        let mut records = Vec::new();
-        for record in reader.into_records() {
-            let record = record.map_err(|e| e.to_string())?;
-            if record.iter().any(|cell| !cell.trim().is_empty()) {
-                records.push(record);
-            }
+fn read_rows(text: &str) -> Result<Vec<Row>, String> {
+    let input = std::io::Read::chain(text.as_bytes(), END.as_bytes());
+    let reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input);
+    let mut records = Vec::new();
+    for record in reader.into_records() {
+        let record = record.map_err(|e| e.to_string())?;
+        if record.iter().any(|cell| !cell.trim().is_empty()) {
+            records.push(record);
         }
-        let line = |record: &csv::StringRecord| record.position().map_or(0, csv::Position::line);
-        match records.pop() {
-            Some(last) if &last[0] != END.trim_matches('\n') => {
-                return Err(format!("line {}: a quote is not closed", line(&last)));
-            }
-            _ => {}
-        }
-        let mut records = records.into_iter();
-        let header = records.next().ok_or("the file is empty; expected a header with path and label")?;
-        let columns = Columns::of(&header)?;
-        let row = |record: csv::StringRecord| {
-            let (line, cells) = (line(&record), record.len());
-            if cells != header.len() {
-                return Err(format!("line {line}: {cells} cells, the header has {}", header.len()));
-            }
-            columns.row(&record).ok_or_else(|| format!("line {line}: no path or no label"))
-        };
-        Ok(Self { rows: records.map(row).collect::<std::result::Result<_, _>>()? })
     }
-
-    fn classes(&self, named: Option<&[String]>) -> std::result::Result<Classes, String> {
-        if self.rows.iter().all(|row| row.label.parse::<usize>().is_ok()) {
-            return self.numbered_classes(named.map(<[String]>::len));
-        }
-        let mut names: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        if let Some(list) = named.filter(|list| names.iter().any(|name| place(name, list).is_some())) {
-            return listed_classes(&names, list);
-        }
-        let by_name = names.iter().enumerate().map(|(label, name)| ((*name).to_owned(), label)).collect();
-        Ok(Classes { names: names.iter().map(|name| names::readable(name)).collect(), by_name })
+    let line = |record: &csv::StringRecord| record.position().map_or(0, csv::Position::line);
+    if let Some(last) = records.pop().filter(|last| &last[0] != END.trim_matches('\n')) {
+        return Err(format!("line {}: a quote is not closed", line(&last)));
     }
+    let mut records = records.into_iter();
+    let header = records.next().ok_or("the file is empty; expected a header with path and label")?;
+    let column = |name: &str| header.iter().position(|cell| cell.trim().eq_ignore_ascii_case(name));
+    let needed = |name: &str| {
+        let found = || header.iter().map(quoted).collect::<Vec<_>>().join(", ");
+        column(name).ok_or_else(|| format!("no column `{name}` in the header; found {}", found()))
+    };
+    let (path, label) = (needed("path")?, needed("label")?);
+    let (class, split, id) = (column("class"), column("split"), column("id"));
+    let row = |record: csv::StringRecord| {
+        let (line, cells) = (line(&record), record.len());
+        if cells != header.len() {
+            return Err(format!("line {line}: {cells} cells, the header has {}", header.len()));
+        }
+        let get = |column: usize| record.get(column).unwrap_or_default().trim().to_owned();
+        let (path, label) = (get(path).replace('\\', "/"), get(label));
+        if path.is_empty() || label.is_empty() {
+            return Err(format!("line {line}: no path or no label"));
+        }
+        Ok(Row { path, label, class: class.map(get), split: split.map(get), id: id.map(get) })
+    };
+    records.map(row).collect()
+}
 
-    fn numbered_classes(&self, named: Option<usize>) -> std::result::Result<Classes, String> {
-        let mut names: BTreeMap<usize, String> = BTreeMap::new();
-        for row in &self.rows {
-            let label = row.label.parse().unwrap_or_default();
-            let name = row.class.as_deref().map_or_else(|| row.label.clone(), names::readable);
-            let known = names.entry(label).or_insert_with(|| name.clone());
-            if *known != name {
-                return Err(format!("label {label} is called `{}` and `{}`", quoted(known), quoted(&name)));
-            }
+fn classes_of(rows: &[Row], named: Option<&[String]>) -> Result<Classes, String> {
+    if rows.iter().all(|row| row.label.parse::<usize>().is_ok()) {
+        return numbered_classes(rows, named.map(<[String]>::len));
+    }
+    let mut names: Vec<&str> = rows.iter().map(|row| row.label.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if let Some(list) = named.filter(|list| names.iter().any(|name| place(name, list).is_some())) {
+        return listed_classes(&names, list);
+    }
+    let by_name = names.iter().enumerate().map(|(label, name)| ((*name).to_owned(), label)).collect();
+    Ok(Classes { names: names.iter().map(|name| names::readable(name)).collect(), by_name })
+}
+
+fn numbered_classes(rows: &[Row], named: Option<usize>) -> Result<Classes, String> {
+    let mut names: BTreeMap<usize, String> = BTreeMap::new();
+    for row in rows {
+        let label = row.label.parse().unwrap_or_default();
+        let name = row.class.as_deref().map_or_else(|| row.label.clone(), names::readable);
+        let known = names.entry(label).or_insert_with(|| name.clone());
+        if *known != name {
+            return Err(format!("label {label} is called `{}` and `{}`", quoted(known), quoted(&name)));
         }
-        if let Some(count) = named.filter(|&count| names.keys().all(|&label| label < count)) {
-            for label in 0..count {
-                names.entry(label).or_insert_with(|| label.to_string());
-            }
+    }
+    if let Some(count) = named.filter(|&count| names.keys().all(|&label| label < count)) {
+        for label in 0..count {
+            names.entry(label).or_insert_with(|| label.to_string());
         }
-        match (0..names.len()).find(|label| !names.contains_key(label)) {
-            Some(gap) => Err(format!(
-                "labels must be 0-based without gaps; label {gap} has no row, and no list of class names covers it"
-            )),
-            None => Ok(Classes { names: names.into_values().collect(), by_name: BTreeMap::new() }),
-        }
+    }
+    match (0..names.len()).find(|label| !names.contains_key(label)) {
+        Some(gap) => Err(format!(
+            "labels must be 0-based without gaps; label {gap} has no row, and no list of class names covers it"
+        )),
+        None => Ok(Classes { names: names.into_values().collect(), by_name: BTreeMap::new() }),
     }
 }
 
@@ -144,7 +146,7 @@ fn place(label: &str, list: &[String]) -> Option<usize> {
 }
 
 /// Labels that are names of a list: each has its place there.
-fn listed_classes(labels: &[&str], list: &[String]) -> std::result::Result<Classes, String> {
+fn listed_classes(labels: &[&str], list: &[String]) -> Result<Classes, String> {
     let mut by_name = BTreeMap::new();
     for &label in labels {
         let known: Vec<&str> = list.iter().map(String::as_str).collect();
@@ -156,43 +158,20 @@ fn listed_classes(labels: &[&str], list: &[String]) -> std::result::Result<Class
     Ok(Classes { names: list.to_vec(), by_name })
 }
 
-/// Where the columns stand.
-struct Columns {
-    path: usize,
-    label: usize,
-    class: Option<usize>,
-    split: Option<usize>,
-    id: Option<usize>,
-}
-
-impl Columns {
-    fn of(header: &csv::StringRecord) -> std::result::Result<Self, String> {
-        let column = |name: &str| header.iter().position(|cell| cell.trim().eq_ignore_ascii_case(name));
-        let found = || header.iter().map(quoted).collect::<Vec<_>>().join(", ");
-        let needed =
-            |name: &str| column(name).ok_or_else(|| format!("no column `{name}` in the header; found {}", found()));
-        let (class, split, id) = (column("class"), column("split"), column("id"));
-        Ok(Self { path: needed("path")?, label: needed("label")?, class, split, id })
-    }
-
-    /// `None` without a path or a label.
-    fn row(&self, record: &csv::StringRecord) -> Option<Row> {
-        let get = |column: usize| record.get(column).unwrap_or_default().trim().to_owned();
-        let (path, label) = (get(self.path).replace('\\', "/"), get(self.label));
-        let (class, split, id) = (self.class.map(get), self.split.map(get), self.id.map(get));
-        (!path.is_empty() && !label.is_empty()).then_some(Row { path, label, class, split, id })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::tree::{put, tree};
 
     fn open(csv: &str, split: Split) -> Result<Dataset> {
+        open_named(csv, split, None)
+    }
+
+    fn open_named(csv: &str, split: Split, names: Option<&[&str]>) -> Result<Dataset> {
         let dir = tree(&["a/1.jpg", "b/2.jpg", "b/3, x.jpg"]);
         put(dir.path(), "list.csv", csv);
-        open_csv(&dir.path().join("list.csv"), split, None)
+        let names = names.map(|names| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+        open_csv(&dir.path().join("list.csv"), split, names.as_deref())
     }
 
     #[test]
@@ -207,12 +186,7 @@ mod tests {
 
     #[test]
     fn names_have_the_places_of_a_list_and_a_misspelt_one_is_told() {
-        let dir = tree(&["a/1.jpg", "b/2.jpg"]);
-        put(dir.path(), "list.csv", "path,label\na/1.jpg,zebra_fish\nb/2.jpg,ant\n");
-        let open = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-            open_csv(&dir.path().join("list.csv"), Split::Test, Some(&names))
-        };
+        let open = |names| open_named("path,label\na/1.jpg,zebra_fish\nb/2.jpg,ant\n", Split::Test, Some(names));
         let data = open(&["zebra fish", "cow", "ant"]).unwrap();
         assert_eq!(data.samples.iter().map(|s| s.label).collect::<Vec<_>>(), [0, 2]);
         let message = open(&["zebra fish", "aunt"]).unwrap_err().to_string();
@@ -257,12 +231,9 @@ mod tests {
 
     #[test]
     fn a_full_list_of_names_makes_up_for_classes_without_rows() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("list.csv");
-        std::fs::write(&path, "path,label\na.jpg,0\nb.jpg,2\n").unwrap();
-        let named = |count: usize| (0..count).map(|i| format!("class {i}")).collect::<Vec<_>>();
-        assert!(open_csv(&path, Split::Test, None).unwrap_err().to_string().contains("label 1 has no row"));
-        assert_eq!(open_csv(&path, Split::Test, Some(&named(4))).unwrap().classes.len(), 4);
-        assert!(open_csv(&path, Split::Test, Some(&named(2))).is_err());
+        let open = |names| open_named("path,label\na/1.jpg,0\nb/2.jpg,2\n", Split::Test, names);
+        assert!(open(None).unwrap_err().to_string().contains("label 1 has no row"));
+        assert_eq!(open(Some(&["w", "x", "y", "z"])).unwrap().classes.len(), 4);
+        assert!(open(Some(&["w", "x"])).is_err());
     }
 }

@@ -44,12 +44,9 @@ impl std::str::FromStr for Split {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "train" => Ok(Self::Train),
-            "val" => Ok(Self::Val),
-            "test" => Ok(Self::Test),
-            other => Err(Error::config("split", format!("`{other}` is not one of train, val, test"))),
-        }
+        let all = [Self::Train, Self::Val, Self::Test];
+        let found = all.into_iter().find(|split| split.name() == text);
+        found.ok_or_else(|| Error::config("split", format!("`{text}` is not one of train, val, test")))
     }
 }
 
@@ -144,6 +141,7 @@ impl Sample {
 
     /// The encoded image; an error for one that is drawn or was given as pixels.
     pub fn read(&self) -> Result<Vec<u8>> {
+        let fault = |reason: &str| Err(Error::Data { path: self.path().to_path_buf(), reason: reason.to_owned() });
         match &self.source {
             Source::File(path) => {
                 let file = File::open(path).map_err(Error::io(path))?;
@@ -155,18 +153,13 @@ impl Sample {
                 file.seek(SeekFrom::Start(*offset)).map_err(Error::io(archive))?;
                 let bytes = read_limited(archive, file, *size)?;
                 if (bytes.len() as u64) < *size {
-                    let reason = format!("member `{}` is cut off; the archive is not complete", self.id);
-                    return Err(Error::Data { path: archive.to_path_buf(), reason });
+                    return fault(&format!("member `{}` is cut off; the archive is not complete", self.id));
                 }
                 Ok(bytes)
             }
-            Source::Features => {
-                let reason = "only features of this image were imported: it has no pixels".to_owned();
-                Err(Error::Data { path: self.path().to_path_buf(), reason })
-            }
+            Source::Features => fault("only features of this image were imported: it has no pixels"),
             Source::Given(_) | Source::Drawn { .. } => {
-                let reason = "is drawn or was given as pixels: it has no encoded bytes".to_owned();
-                Err(Error::Data { path: self.path().to_path_buf(), reason })
+                fault("is drawn or was given as pixels: it has no encoded bytes")
             }
         }
     }
@@ -174,11 +167,8 @@ impl Sample {
     /// What changes when the file that the sample is read from does: place, size, times, inode. Two equal stamps mean an
     /// unchanged image; two different ones say nothing.
     pub(crate) fn stamp(&self) -> Result<String> {
-        match &self.source {
-            Source::Drawn { .. } => return Ok("drawn".to_owned()),
-            Source::Features => return Ok(IMPORTED.to_owned()),
-            Source::Given(given) => return Ok(digest::of_pixels(given.width, given.height, &given.rgb)),
-            _ => {}
+        if let Some(name) = self.without_file() {
+            return Ok(name);
         }
         let path = self.path();
         let meta = std::fs::metadata(path).map_err(Error::io(path))?;
@@ -201,11 +191,16 @@ impl Sample {
 
     /// Names the encoded image, wherever it lies; one that was given as pixels by these.
     pub(crate) fn content_digest(&self) -> Result<String> {
+        self.without_file().map_or_else(|| Ok(Digest::default().bytes(self.read()?).key()), Ok)
+    }
+
+    /// Names the content of a sample that is not read from a file.
+    fn without_file(&self) -> Option<String> {
         match &self.source {
-            Source::Drawn { .. } => Ok("drawn".to_owned()),
-            Source::Features => Ok(IMPORTED.to_owned()),
-            Source::Given(given) => Ok(digest::of_pixels(given.width, given.height, &given.rgb)),
-            _ => Ok(Digest::default().bytes(self.read()?).key()),
+            Source::Drawn { .. } => Some("drawn".to_owned()),
+            Source::Features => Some(IMPORTED.to_owned()),
+            Source::Given(given) => Some(digest::of_pixels(given.width, given.height, &given.rgb)),
+            Source::File(_) | Source::Member { .. } => None,
         }
     }
 }
@@ -342,21 +337,13 @@ impl Dataset {
         }
         let relabel = |sample: &Sample| Some(Sample { label: new_label[sample.label]?, ..sample.clone() });
         Self {
-            classes: keep.iter().map(|&class| self.classes[class].clone()).collect(),
-            samples: self.samples.iter().filter_map(relabel).collect(),
-            ..self.without_samples()
-        }
-    }
-
-    fn without_samples(&self) -> Self {
-        Self {
             name: self.name.clone(),
             spec: self.spec.clone(),
             family: self.family,
             split: self.split,
-            classes: self.classes.clone(),
+            classes: keep.iter().map(|&class| self.classes[class].clone()).collect(),
             templates: self.templates.clone(),
-            samples: Vec::new(),
+            samples: self.samples.iter().filter_map(relabel).collect(),
             notes: self.notes.clone(),
         }
     }

@@ -46,7 +46,8 @@ pub(crate) fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
         classes = names;
     }
     names::note_duplicates(&classes, &mut notes);
-    let templates = template_lines(dir)?.unwrap_or_else(|| vec![PLAIN_TEMPLATE.to_owned()]);
+    let own = dir.join("templates.txt");
+    let templates = if own.is_file() { names::read_templates(&own)? } else { vec![PLAIN_TEMPLATE.to_owned()] };
     let name = format!("folder:{}", base_name(dir));
     Ok(Dataset { name, split, classes, templates, samples, notes, ..Dataset::default() })
 }
@@ -97,7 +98,7 @@ fn imagenet_names(folders: &[&str]) -> Option<Vec<String>> {
 }
 
 /// Names for folders from lines `folder<TAB>name`, in any order.
-fn by_folder(text: &str, folders: &[&str]) -> std::result::Result<Vec<String>, String> {
+fn by_folder(text: &str, folders: &[&str]) -> Result<Vec<String>, String> {
     let mut names = BTreeMap::new();
     for (folder, name) in text.lines().filter_map(|line| line.trim().split_once('\t')) {
         if names.insert(folder, name.trim()).is_some() {
@@ -109,14 +110,6 @@ fn by_folder(text: &str, folders: &[&str]) -> std::result::Result<Vec<String>, S
         name.map(|&name| name.to_owned()).ok_or_else(|| format!("no name for folder `{}`", quoted(folder)))
     };
     folders.iter().map(find).collect()
-}
-
-fn template_lines(dir: &Path) -> Result<Option<Vec<String>>> {
-    let path = dir.join("templates.txt");
-    if !path.is_file() {
-        return Ok(None);
-    }
-    super::names::read_templates(&path).map(Some)
 }
 
 #[cfg(test)]

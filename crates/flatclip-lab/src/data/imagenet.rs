@@ -17,16 +17,7 @@ pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result
     let indices = indices(known);
     let classes = class_names(found, &images, &indices, &mut notes)?;
     let samples = read_folders(known, &images, &indices, &mut notes)?;
-    Ok(Dataset {
-        spec: String::new(),
-        name: known.name.to_owned(),
-        family: known.family,
-        split,
-        classes,
-        templates: vec![known.template.to_owned()],
-        samples,
-        notes,
-    })
+    Ok(known.dataset(split, classes, samples, notes))
 }
 
 fn indices(known: &Known) -> Vec<usize> {

@@ -1,6 +1,6 @@
 //! The 15 data sets of the benchmark: published counts, folders in CoOp's and in TPT's layout, CoOp's templates.
 
-use super::dataset::{Family, Split};
+use super::dataset::{Dataset, Family, Note, Sample, Split};
 use Layout::{CoOp, Mta, Tpt, Unpacked, Zero};
 
 /// Whose folder names.
@@ -90,6 +90,18 @@ impl Known {
             Split::Test => test,
         };
         (count > 0).then_some(count)
+    }
+
+    /// What was read of it.
+    pub(super) fn dataset(
+        &self,
+        split: Split,
+        classes: Vec<String>,
+        samples: Vec<Sample>,
+        notes: Vec<Note>,
+    ) -> Dataset {
+        let (name, templates) = (self.name.to_owned(), vec![self.template.to_owned()]);
+        Dataset { name, spec: String::new(), family: self.family, split, classes, templates, samples, notes }
     }
 
     /// The data set of that name, whatever its case and separators.

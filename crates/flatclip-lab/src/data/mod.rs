@@ -15,7 +15,6 @@ pub mod few_shot;
 mod folder;
 mod imagenet;
 mod known;
-mod listed;
 mod locate;
 pub(crate) mod mersenne;
 mod names;

@@ -38,16 +38,7 @@ pub(super) fn open(known: &'static Known, file: &str, found: &Found, options: &O
     let mut locator = Locator::new(&found.folder, image_folders(known, found)?);
     let samples = parsed.locate(&mut locator, &mut notes)?;
     let classes = class_names(known, &parsed, options, &mut notes);
-    Ok(Dataset {
-        spec: String::new(),
-        name: known.name.to_owned(),
-        family: known.family,
-        split: options.split,
-        classes,
-        templates: vec![known.template.to_owned()],
-        samples,
-        notes,
-    })
+    Ok(known.dataset(options.split, classes, samples, notes))
 }
 
 /// The found image folder, then every other one known for the set, then each folder directly inside.

@@ -1,8 +1,7 @@
 //! CoOp's `split_zhou_*.json`: an object with `train`, `val`, `test`, each a list of `[path, label, class name]`.
 
 use super::dataset::{Dataset, Note, Sample, Split};
-use super::listed::Listed;
-use super::locate::Locator;
+use super::locate::{Listed, Locator};
 use super::{folder, names, scan};
 use flatclip::error::quoted;
 use flatclip::files::read_text;
