@@ -79,15 +79,8 @@ impl Cocoop {
         let (inputs, outputs) = (task.clip.embed_dim(), context.width);
         let hidden = if config.hidden == 0 { (inputs / 16).max(1) } else { config.hidden };
         let mut stream = Stream::new(task.seed, &["meta-net"]);
-        let mut layer = |outputs: usize, inputs: usize| Affine {
-            weight: Matrix::from_vec(
-                outputs,
-                inputs,
-                context_init::linear_default(&mut stream, inputs, outputs * inputs),
-            ),
-            bias: context_init::linear_default(&mut stream, inputs, outputs),
-        };
-        let meta = [layer(hidden, inputs), layer(outputs, hidden)];
+        let meta = [(hidden, inputs), (outputs, hidden)]
+            .map(|(outputs, inputs)| context_init::layer(&mut stream, outputs, inputs));
         let tokens = class_tokens(task.tokenizer, task.classes, context.tokens, Position::End, "");
         check_length(&tokens, task.classes, task.clip.text()?.context_length())?;
         Ok(Self::new(context, &meta, tokens, &config.words))

@@ -2,8 +2,10 @@
 
 use super::TuneTask;
 use flatclip::model::Context;
+use flatclip::prompt::Affine;
 use flatclip::rng::Stream;
 use flatclip::{Error, Result};
+use flatclip_tensor::Matrix;
 
 /// Standard deviation of a random start (CoOp).
 pub(crate) const NOISE: f64 = 0.02;
@@ -14,28 +16,24 @@ pub(crate) const NOISE: f64 = 0.02;
 pub(crate) fn context(task: &TuneTask<'_>, words: &str, n_ctx: usize, class_specific: bool) -> Result<Context> {
     let text = task.clip.text()?;
     let (width, classes) = (text.width(), task.classes.len());
-    if words.trim().is_empty() {
-        let copies = if class_specific { classes } else { 1 };
-        let data = noise(&mut Stream::new(task.seed, &["context"]), copies * n_ctx * width);
-        return Ok(if class_specific {
-            Context::per_class(classes, n_ctx, width, data)
-        } else {
-            Context::shared(n_ctx, width, data)
-        });
-    }
-    let ids = task.tokenizer.encode(&words.replace('_', " "));
-    if n_ctx != 0 && n_ctx != ids.len() {
-        let reason = format!(
-            "expected {n_ctx} tokens, but the words {words:?} have {} tokens; leave one of the two out (words = \"\" starts from noise)",
-            ids.len()
-        );
-        return Err(Error::config("n_ctx", reason));
-    }
-    let data = text.embed(&ids)?.into_vec();
-    Ok(if class_specific {
-        Context::per_class(classes, ids.len(), width, data.repeat(classes))
+    let copies = if class_specific { classes } else { 1 };
+    let (n_ctx, data) = if words.trim().is_empty() {
+        (n_ctx, noise(&mut Stream::new(task.seed, &["context"]), copies * n_ctx * width))
     } else {
-        Context::shared(ids.len(), width, data)
+        let ids = task.tokenizer.encode(&words.replace('_', " "));
+        if n_ctx != 0 && n_ctx != ids.len() {
+            let reason = format!(
+                "expected {n_ctx} tokens, but the words {words:?} have {} tokens; leave one of the two out (words = \"\" starts \
+                 from noise)",
+                ids.len()
+            );
+            return Err(Error::config("n_ctx", reason));
+        }
+        (ids.len(), text.embed(&ids)?.into_vec().repeat(copies))
+    };
+    Ok(match class_specific {
+        true => Context::per_class(classes, n_ctx, width, data),
+        false => Context::shared(n_ctx, width, data),
     })
 }
 
@@ -44,8 +42,9 @@ pub(crate) fn noise(stream: &mut Stream, count: usize) -> Vec<f32> {
     (0..count).map(|_| (NOISE * stream.normal()) as f32).collect()
 }
 
-/// `count` draws of torch's default for a linear layer, U(-1/√inputs, 1/√inputs).
-pub(crate) fn linear_default(stream: &mut Stream, inputs: usize, count: usize) -> Vec<f32> {
+/// A linear layer with torch's default start, U(-1/√inputs, 1/√inputs).
+pub(crate) fn layer(stream: &mut Stream, outputs: usize, inputs: usize) -> Affine {
     let bound = 1.0 / (inputs as f64).sqrt();
-    (0..count).map(|_| stream.uniform(-bound, bound) as f32).collect()
+    let mut draw = |count: usize| (0..count).map(|_| stream.uniform(-bound, bound) as f32).collect();
+    Affine { weight: Matrix::from_vec(outputs, inputs, draw(outputs * inputs)), bias: draw(outputs) }
 }

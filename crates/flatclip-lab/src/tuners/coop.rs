@@ -108,9 +108,7 @@ impl Coop {
         let CoopConfig { class_sample, gradient_blocks, .. } = *config;
         Ok(Self { class_sample, gradient_blocks, seed: task.seed, ..Self::new(context, tokens, &config.words) })
     }
-}
 
-impl Coop {
     /// The loss of logits of all classes.
     fn loss_of(&self, logits: &Matrix, labels: &[usize]) -> Result<CrossEntropy> {
         match &self.own_loss {

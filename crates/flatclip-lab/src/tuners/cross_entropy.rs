@@ -31,8 +31,7 @@ pub fn cross_entropy(logits: &Matrix, labels: &[usize]) -> CrossEntropy {
 impl CrossEntropy {
     /// Gradient of the text features `[K, D]`.
     pub fn d_text(&self, images: &Matrix, scale: f32) -> Matrix {
-        let scaled = self.d_logits.transpose();
-        scaled_product(scaled, images, scale)
+        scaled_product(self.d_logits.transpose(), images, scale)
     }
 
     /// Gradient of the image features `[B, D]`.

@@ -7,7 +7,7 @@ use crate::data::train_images::TrainViews;
 use flatclip::methods::gaussian::{Discriminant, Scatter};
 use flatclip::methods::probability::{argmax, mean_row};
 use flatclip::model::Clip;
-use flatclip::prompt::{Affine, Prompt, PromptContent, PromptKind, Tensor, logits};
+use flatclip::prompt::{Affine, PromptContent, PromptKind, Tensor, logits};
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
 
@@ -113,16 +113,14 @@ impl GdaClip {
 
     /// From the shots of a task.
     pub fn build(config: &GdaClipConfig, task: &TuneTask<'_>) -> Result<Self> {
-        let bank = task.bank.ok_or_else(|| Error::method(SPEC.name, "it needs a feature bank of at least one view"))?;
-        let own = vec![Prompt::TEMPLATE.to_owned()];
-        let templates = [&config.templates, task.templates, &own].into_iter().find(|t| !t.is_empty()).unwrap_or(&own);
-        let classifier = Prompt::templates(templates)?.text_features(task.clip, task.tokenizer, task.classes)?;
+        let bank = task.needed_bank(SPEC.name)?;
+        let (templates, classifier) = task.zero_shot(&config.templates)?;
         let picks: Vec<(usize, usize)> =
             (0..bank.images()).flat_map(|image| (0..bank.views()).map(move |view| (image, view))).collect();
         let labels: Vec<usize> = picks.iter().map(|&(image, _)| task.labels[image]).collect();
         let found = discriminant(&bank.select(&picks), &labels, task.classes.len())?;
         let mut tuner = Self::new(found, classifier, task.clip.logit_scale(), config.alpha);
-        tuner.templates = templates.to_vec();
+        tuner.templates = templates;
         tuner.search = (config.search == GdaSearch::Val).then(|| config.alphas.clone());
         Ok(tuner)
     }

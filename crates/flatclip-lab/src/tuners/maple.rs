@@ -103,14 +103,7 @@ impl Maple {
         let context = context_init::context(task, &start, config.n_ctx, false)?;
         let width = text.width();
         let mut stream = Stream::new(task.seed, &["maple"]);
-        let mut layer = || Affine {
-            weight: Matrix::from_vec(
-                visual_width,
-                width,
-                context_init::linear_default(&mut stream, width, visual_width * width),
-            ),
-            bias: context_init::linear_default(&mut stream, width, visual_width),
-        };
+        let mut layer = || context_init::layer(&mut stream, visual_width, width);
         // As published: the projections of the deep prompts start as copies of one layer.
         let (first, deeper) = (layer(), layer());
         let mut projections = vec![first];
@@ -130,19 +123,18 @@ impl Maple {
 /// Width and layers of the vision transformer, or why MaPLe cannot work.
 pub(crate) fn vit_of(clip: &Clip) -> Result<(usize, usize)> {
     let passes = clip.passes();
-    match &clip.config().image {
-        ImageConfig::Vit { width, layers, .. } if passes.vision && passes.deep => Ok((*width, *layers)),
-        ImageConfig::Vit { .. } => Err(Error::method(
-            "maple",
+    let reason = match &clip.config().image {
+        ImageConfig::Vit { width, layers, .. } if passes.vision && passes.deep => return Ok((*width, *layers)),
+        ImageConfig::Vit { .. } => {
             "it puts prompt tokens into the blocks of both towers, which the towers of this model do not compute; take a CLIP \
-             ViT model, or tune with coop or sapt",
-        )),
-        ImageConfig::ResNet { .. } | ImageConfig::Other => Err(Error::method(
-            "maple",
+             ViT model, or tune with coop or sapt"
+        }
+        ImageConfig::ResNet { .. } | ImageConfig::Other => {
             "it puts prompt tokens into a vision transformer, which this model's image tower is not; take a ViT model, \
-             or tune with coop or sapt",
-        )),
-    }
+             or tune with coop or sapt"
+        }
+    };
+    Err(Error::method("maple", reason))
 }
 
 /// The words that start the context, and those that stay.

@@ -35,7 +35,7 @@ pub use tip_adapter::{Grid, TipAdapter, TipAdapterConfig, TipSearch};
 
 use crate::data::feature_bank::FeatureBank;
 use flatclip::model::{Clip, Context};
-use flatclip::prompt::{PromptContent, Tensor};
+use flatclip::prompt::{Prompt, PromptContent, Tensor};
 use flatclip::text::Tokenizer;
 use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
@@ -59,6 +59,21 @@ pub struct TuneTask<'a> {
     pub bank: Option<&'a FeatureBank>,
     /// Seed of every draw.
     pub seed: u64,
+}
+
+impl TuneTask<'_> {
+    /// Templates, the data set's own where none are given, and the zero-shot classifier `[K, D]` that they make.
+    fn zero_shot(&self, given: &[String]) -> Result<(Vec<String>, Matrix)> {
+        let usual = [Prompt::TEMPLATE.to_owned()];
+        let templates = [given, self.templates].into_iter().find(|t| !t.is_empty()).unwrap_or(&usual);
+        let classifier = Prompt::templates(templates)?.text_features(self.clip, self.tokenizer, self.classes)?;
+        Ok((templates.to_vec(), classifier))
+    }
+
+    /// The feature bank, for tuners that are nothing without one.
+    fn needed_bank(&self, method: &str) -> Result<&FeatureBank> {
+        self.bank.ok_or_else(|| Error::method(method, "it needs a feature bank of at least one view"))
+    }
 }
 
 /// Some labelled images: their unit-norm features, or their pixels for tuners that change the image tower.

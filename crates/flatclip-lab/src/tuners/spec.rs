@@ -127,91 +127,84 @@ macro_rules! seven_templates {
     };
 }
 
+const SIXTEEN_SHOTS: Preset = Preset { name: "", method: "", summary: "", shots: 16, toml: "", epochs: &[] };
+
 /// All presets.
 pub static PRESETS: &[Preset] = &[
     Preset {
         name: "sapt-dg",
         method: "sapt",
         summary: "SAPT for domain generalisation: 16-shot ImageNet, 50 epochs, batch 32",
-        shots: 16,
         toml: "[train]\nepochs = 50\nbatch = 32\n[sapt]\nwords = 'a photo of a'",
-        epochs: &[],
+        ..SIXTEEN_SHOTS
     },
     Preset {
         name: "sapt-xd",
         method: "sapt",
         summary: "SAPT for cross-dataset transfer: 16-shot ImageNet, 5 epochs, batch 4",
-        shots: 16,
         toml: "[train]\nepochs = 5\nbatch = 4\n[sapt]\nwords = 'a photo of a'",
-        epochs: &[],
+        ..SIXTEEN_SHOTS
     },
     Preset {
         name: "coop-in16-l4-words",
         method: "coop",
         summary: "the CoOp row of the CoCoOp paper: 16-shot ImageNet, 4 tokens from words",
-        shots: 16,
         toml: "[train]\nepochs = 50\nbatch = 32\n[coop]\nwords = 'a photo of a'",
-        epochs: &[],
+        ..SIXTEEN_SHOTS
     },
     Preset {
         name: "coop-in16-l16",
         method: "coop",
         summary: "the CoOp paper: 16-shot ImageNet, 16 random tokens",
-        shots: 16,
         toml: "[train]\nepochs = 50\nbatch = 32\n[coop]\nwords = ''\nn_ctx = 16",
-        epochs: &[],
+        ..SIXTEEN_SHOTS
     },
     Preset {
         name: "coop-few-shot",
         method: "coop",
         summary: "the CoOp paper on the ten other sets: 16 random tokens; 50 epochs for 1 shot, 100 for 2 to 4, else 200",
-        shots: 16,
         toml: "[train]\nepochs = 200\nbatch = 32\n[coop]\nwords = ''\nn_ctx = 16",
         epochs: &[(1, 50), (4, 100), (usize::MAX, 200)],
+        ..SIXTEEN_SHOTS
     },
     Preset {
         name: "cocoop-in16",
         method: "cocoop",
         summary: "the CoCoOp paper: 16 shots, 10 epochs, batch 1",
-        shots: 16,
         toml: "[train]\nepochs = 10\nbatch = 1",
-        epochs: &[],
+        ..SIXTEEN_SHOTS
     },
     Preset {
         name: "maple-b2n",
         method: "maple",
         summary: "MaPLe base-to-new: depth 9, 5 epochs",
-        shots: 16,
         toml: "[train]\nepochs = 5\nbatch = 4\nlr = 0.0035\n[maple]\ndepth = 9",
-        epochs: &[],
+        ..SIXTEEN_SHOTS
     },
     Preset {
         name: "maple-xd",
         method: "maple",
         summary: "MaPLe cross-dataset and domain generalisation: depth 3, 2 epochs",
-        shots: 16,
         toml: "[train]\nepochs = 2\nbatch = 4\nlr = 0.0026\n[maple]\ndepth = 3",
-        epochs: &[],
+        ..SIXTEEN_SHOTS
     },
     Preset {
         name: "tip-in16",
         method: "tip-adapter",
         summary: "Tip-Adapter, ImageNet settings: seven templates",
-        shots: 16,
         toml: concat!("[tip-adapter]\nalpha = 1.17\nbeta = 1.0\nsearch_scale = [7.0, 3.0]\n", seven_templates!()),
-        epochs: &[],
+        ..SIXTEEN_SHOTS
     },
     Preset {
         name: "tipf-in16",
         method: "tip-adapter-f",
         summary: "Tip-Adapter-F, ImageNet settings: seven templates, new crops in every step, 20 epochs, batch 256",
-        shots: 16,
         toml: concat!(
             "[train]\nepochs = 20\nbatch = 256\n[views]\nfresh = true\n",
             "[tip-adapter]\nalpha = 1.17\nbeta = 1.0\nsearch_scale = [7.0, 3.0]\n",
             seven_templates!()
         ),
-        epochs: &[],
+        ..SIXTEEN_SHOTS
     },
 ];
 

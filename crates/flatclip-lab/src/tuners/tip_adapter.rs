@@ -8,7 +8,7 @@ use crate::data::train_images::TrainViews;
 use flatclip::methods::probability::argmax;
 use flatclip::model::Clip;
 use flatclip::options::mismatch;
-use flatclip::prompt::{Prompt, PromptContent, PromptKind, Tensor, add_cache, logits};
+use flatclip::prompt::{PromptContent, PromptKind, Tensor, add_cache, logits};
 use flatclip::{Error, Hint, Result};
 use flatclip_tensor::Matrix;
 
@@ -148,16 +148,11 @@ impl TipAdapter {
 
     /// From the shots of a task.
     pub fn build(config: &TipAdapterConfig, task: &TuneTask<'_>) -> Result<Self> {
-        let bank =
-            task.bank.ok_or_else(|| Error::method("tip-adapter", "it needs a feature bank of at least one view"))?;
-        let own = vec![Prompt::TEMPLATE.to_owned()];
-        let templates = [&config.templates, task.templates, &own].into_iter().find(|t| !t.is_empty()).unwrap_or(&own);
-        let prompt = Prompt::templates(templates)?;
-        let classifier = prompt.text_features(task.clip, task.tokenizer, task.classes)?;
-        let keys = bank.mean_keys()?;
+        let keys = task.needed_bank("tip-adapter")?.mean_keys()?;
+        let (templates, classifier) = task.zero_shot(&config.templates)?;
         let mut adapter =
             Self::new(keys, task.labels.to_vec(), classifier, task.clip.logit_scale(), config.alpha, config.beta);
-        adapter.templates = templates.to_vec();
+        adapter.templates = templates;
         if config.search != TipSearch::None {
             adapter.search = Some(Grid { scale: config.search_scale, step: config.search_step });
         }
@@ -171,20 +166,35 @@ impl TipAdapter {
 
     /// `[B, K]` logits of unit-norm features.
     pub fn logits(&self, features: &Matrix) -> Matrix {
-        let affinity = self.affinity(&self.parameters[0], features);
+        let affinity = affinity(&self.parameters[0], features);
         let mut out = logits(features, &self.classifier, self.scale);
         add_cache(&mut out, &affinity, &self.labels, self.alpha, self.beta);
         out
     }
 
-    fn affinity(&self, keys: &Tensor, features: &Matrix) -> Matrix {
-        let keys = Matrix::from_vec(keys.shape[0], keys.shape[1], keys.values.clone());
-        logits(features, &keys, 1.0)
+    /// The loss of the keys. d key_i = Σ_b alpha beta exp(-beta (1 - f_b·key_i)) `(d logits_b)[y_i]` f_b.
+    pub fn key_loss(&self, at: &[Tensor], batch: &Batch<'_>) -> Loss {
+        let f = batch.features;
+        let affinity = affinity(&at[0], f);
+        let mut all = logits(f, &self.classifier, self.scale);
+        add_cache(&mut all, &affinity, &self.labels, self.alpha, self.beta);
+        let entropy = cross_entropy(&all, batch.labels);
+        let mut gradient = vec![0.0f32; at[0].values.len()];
+        let beta = self.beta as f32;
+        for (row, feature) in f.iter_rows().enumerate() {
+            for (key, &label) in self.labels.iter().enumerate() {
+                let weight = (beta * affinity.row(row)[key] - beta).exp();
+                let d = (self.alpha as f32) * beta * weight * entropy.d_logits.row(row)[label];
+                let into = &mut gradient[key * f.cols()..(key + 1) * f.cols()];
+                into.iter_mut().zip(feature).for_each(|(g, x)| *g += d * x);
+            }
+        }
+        Loss { value: entropy.loss, correct: entropy.correct, logits: all, gradient: vec![gradient] }
     }
 
     /// The grid point of the best accuracy on labelled features; the first of equals. Leaves it set.
     pub fn search(&mut self, features: &Matrix, labels: &[usize], grid: &Grid) {
-        let affinity = self.affinity(&self.parameters[0], features);
+        let affinity = affinity(&self.parameters[0], features);
         let zero_shot = logits(features, &self.classifier, self.scale);
         let mut best = 0;
         for beta in grid.values(0) {
@@ -203,6 +213,14 @@ impl TipAdapter {
             }
         }
     }
+}
+
+fn matrix(keys: &Tensor) -> Matrix {
+    Matrix::from_vec(keys.shape[0], keys.shape[1], keys.values.clone())
+}
+
+fn affinity(keys: &Tensor, features: &Matrix) -> Matrix {
+    logits(features, &matrix(keys), 1.0)
 }
 
 impl Tuner for TipAdapter {
@@ -230,36 +248,13 @@ impl Tuner for TipAdapter {
     }
 
     fn prompt(&self) -> Result<PromptContent> {
-        let keys = &self.parameters[0];
         Ok(PromptContent::TipAdapter {
-            keys: Matrix::from_vec(keys.shape[0], keys.shape[1], keys.values.clone()),
+            keys: matrix(&self.parameters[0]),
             labels: self.labels.clone(),
             alpha: self.alpha as f32,
             beta: self.beta as f32,
             templates: self.templates.clone(),
         })
-    }
-}
-
-impl TipAdapter {
-    /// The loss of the keys. d key_i = Σ_b alpha beta exp(-beta (1 - f_b·key_i)) `(d logits_b)[y_i]` f_b.
-    pub fn key_loss(&self, at: &[Tensor], batch: &Batch<'_>) -> Loss {
-        let f = batch.features;
-        let affinity = self.affinity(&at[0], f);
-        let mut all = logits(f, &self.classifier, self.scale);
-        add_cache(&mut all, &affinity, &self.labels, self.alpha, self.beta);
-        let entropy = cross_entropy(&all, batch.labels);
-        let mut gradient = vec![0.0f32; at[0].values.len()];
-        let beta = self.beta as f32;
-        for (row, feature) in f.iter_rows().enumerate() {
-            for (key, &label) in self.labels.iter().enumerate() {
-                let weight = (beta * affinity.row(row)[key] - beta).exp();
-                let d = (self.alpha as f32) * beta * weight * entropy.d_logits.row(row)[label];
-                let into = &mut gradient[key * f.cols()..(key + 1) * f.cols()];
-                into.iter_mut().zip(feature).for_each(|(g, x)| *g += d * x);
-            }
-        }
-        Loss { value: entropy.loss, correct: entropy.correct, logits: all, gradient: vec![gradient] }
     }
 }
 
