@@ -332,7 +332,9 @@ fn every_method_of_streams_or_sets_is_refused_a_part_of_the_stream() {
             // One part is the whole stream.
             let out = format!("{method}-whole");
             let (summary, _) = world.run(&RunRequest { method, out: &out, shard: Some("0/1"), ..PLAIN }).unwrap();
-            assert_eq!((summary.samples, summary.failed), (29, 1), "{method}");
+            // dlae refuses one more: views of random features whose logits are all negative.
+            let failed = if *method == "dlae" { 2 } else { 1 };
+            assert_eq!((summary.samples, summary.failed), (29, failed), "{method}");
         }
         assert!(all.len() >= 3, "{word}: {all:?}");
     }

@@ -25,6 +25,7 @@ use flatclip::{Error, Result};
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 pub(crate) const CHECKPOINT: &str = "checkpoint.safetensors";
 /// A checkpoint that is being written; removed like every temporary file when the run is resumed.
@@ -78,10 +79,11 @@ impl RunDir {
     }
 
     /// Adds a line of wall-clock time.
-    pub(crate) fn time(&self, what: &serde_json::Value) -> Result<()> {
+    pub(crate) fn time(&self, stage: &str, start: Instant) -> Result<()> {
+        let line = serde_json::json!({ "stage": stage, "seconds": start.elapsed().as_secs_f64() });
         let path = self.file("timing.jsonl");
         let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(Error::io(&path))?;
-        writeln!(file, "{what}").map_err(Error::io(&path))
+        writeln!(file, "{line}").map_err(Error::io(&path))
     }
 }
 

@@ -164,8 +164,8 @@ fn run(input: &TuneInput<'_>) -> Result<TuneSummary> {
         vit_of(input.clip)?;
     }
     let (directory, goes_on) = RunDir::take_tuning(&input.request.out, &settings, input.request.resume)?;
-    let run = Run::prepare(input, settings, &shots)?;
-    directory.settle_provenance(&run.provenance(input)?, goes_on)?;
+    let run = Run::prepare(input, &directory, settings, &shots)?;
+    directory.settle_provenance(&run.provenance()?, goes_on)?;
     if directory.is_complete() {
         directory.verify()?;
         input.progress.note(&format!("{}: the run is already complete", directory.path.display()));
@@ -187,74 +187,75 @@ fn run(input: &TuneInput<'_>) -> Result<TuneSummary> {
         };
         input.progress.note(&format!("learning rate {}: scaled {factor}; train.lr sets another", recipe.lr));
     }
-    run.finish(input, &directory)
+    run.finish()
 }
 
 /// A run whose images are chosen and readable.
-struct Run {
+struct Run<'a> {
+    input: &'a TuneInput<'a>,
+    directory: &'a RunDir,
     settings: Settings,
     train: Vec<Sample>,
     held_out: Vec<Sample>,
     unreadable: Vec<String>,
 }
 
-impl Run {
-    fn prepare(input: &TuneInput<'_>, settings: Settings, shots: &Shots) -> Result<Self> {
+impl<'a> Run<'a> {
+    fn prepare(input: &'a TuneInput<'a>, directory: &'a RunDir, settings: Settings, shots: &Shots) -> Result<Self> {
         let pick =
             |places: &[usize]| -> Vec<Sample> { places.iter().map(|&i| input.dataset.samples[i].clone()).collect() };
-        let mut run = Self { settings, train: pick(&shots.train), held_out: pick(&shots.held_out), unreadable: vec![] };
-        run.drop_unreadable(input)?;
+        let (train, held_out) = (pick(&shots.train), pick(&shots.held_out));
+        let mut run = Self { input, directory, settings, train, held_out, unreadable: Vec::new() };
+        run.drop_unreadable()?;
         Ok(run)
     }
 
-    fn drop_unreadable(&mut self, input: &TuneInput<'_>) -> Result<()> {
+    fn drop_unreadable(&mut self) -> Result<()> {
+        let fault = |reason: String| Error::Data { path: self.input.dataset.name.clone().into(), reason };
         for samples in [&mut self.train, &mut self.held_out] {
-            let Readable { good, bad, changes } = Readable::of(samples, &input.decode());
+            let Readable { good, bad, changes } = Readable::of(samples, &self.input.decode());
             if let Some(line) = changes.line() {
-                input.progress.note(&line);
+                self.input.progress.note(&line);
             }
             for (id, error) in bad {
-                input.progress.warn(&format!("{id}: {error}"));
+                self.input.progress.warn(&format!("{id}: {error}"));
                 self.unreadable.push(id);
             }
             *samples = good.into_iter().map(|i| samples[i].clone()).collect();
         }
-        let (found, allowed) = (self.unreadable.len(), input.request.max_errors);
+        let (found, allowed) = (self.unreadable.len(), self.input.request.max_errors);
         if found > allowed {
             let named = self.unreadable.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
             let reason = format!("{found} of the chosen images cannot be read ({named})");
-            let error = Error::Data { path: input.dataset.name.clone().into(), reason };
-            return Err(error.with_hint(Hint::AllowErrors(found)));
+            return Err(fault(reason).with_hint(Hint::AllowErrors(found)));
         }
         let has = |label: usize| self.train.iter().any(|s| s.label == label);
-        if let Some(empty) = (0..input.dataset.classes.len()).find(|&label| !has(label)) {
-            return Err(Error::Data {
-                path: input.dataset.name.clone().into(),
-                reason: format!("no readable training image is left for class {:?}", input.dataset.classes[empty]),
-            });
+        let classes = &self.input.dataset.classes;
+        if let Some(empty) = (0..classes.len()).find(|&label| !has(label)) {
+            return Err(fault(format!("no readable training image is left for class {:?}", classes[empty])));
         }
         Ok(())
     }
 
     /// What makes the run comparable; nothing in it depends on time or machine.
-    fn provenance(&self, input: &TuneInput<'_>) -> Result<serde_json::Value> {
+    fn provenance(&self) -> Result<serde_json::Value> {
         let ids = |samples: &[Sample]| samples.iter().map(|s| s.id.clone()).collect::<Vec<_>>();
         Ok(serde_json::json!({
             "flatclip": env!("CARGO_PKG_VERSION"),
             "method": self.settings.spec.name,
-            "model": input.request.model,
-            "model_hash": input.clip.hash(),
-            "precision": input.clip.precision(),
+            "model": self.input.request.model,
+            "model_hash": self.input.clip.hash(),
+            "precision": self.input.clip.precision(),
             "isa": flatclip_tensor::isa::current().name(),
-            "dataset": input.dataset.name,
-            "class_hash": class_hash(&input.dataset.classes),
-            "classes": input.dataset.classes,
-            "seed": input.request.seed,
+            "dataset": self.input.dataset.name,
+            "class_hash": class_hash(&self.input.dataset.classes),
+            "classes": self.input.dataset.classes,
+            "seed": self.input.request.seed,
             "images": self.images()?,
             "train": ids(&self.train),
             "held_out": ids(&self.held_out),
             "unreadable": self.unreadable,
-            "test_searched": input.request.test.is_some(),
+            "test_searched": self.input.request.test.is_some(),
         }))
     }
 
@@ -268,18 +269,19 @@ impl Run {
     }
 
     /// Encodes, searches, trains and writes the result.
-    fn finish(mut self, input: &TuneInput<'_>, directory: &RunDir) -> Result<TuneSummary> {
-        let (clip, seed) = (input.clip, input.request.seed);
-        let spec = self.settings.spec;
+    fn finish(mut self) -> Result<TuneSummary> {
+        let (input, spec) = (self.input, self.settings.spec);
+        let TuneInput { clip, tokenizer, dataset, progress, request } = *input;
+        let seed = request.seed;
         let train = std::mem::take(&mut self.train);
-        let images = input.images(&train, &self.settings.views);
+        let images = self.input.images(&train, &self.settings.views);
         let labels: Vec<usize> = train.iter().map(|s| s.label).collect();
         let start = Instant::now();
         let bank = match (spec.input, self.settings.views.bank) {
-            (Input::Features, views) if views > 0 => Some(self.bank(input, &images, views, directory)?),
+            (Input::Features, views) if views > 0 => Some(self.bank(&images, views)?),
             _ => None,
         };
-        let held_out = self.held_out_features(input)?;
+        let held_out = self.held_out_features()?;
         if bank.is_some()
             && let Ok(tower) = clip.text()
         {
@@ -289,64 +291,51 @@ impl Run {
             Input::Features => Some(Images::choose(input, held_out.as_ref(), &train)?),
             Input::Pixels => None,
         };
-        directory.time(&serde_json::json!({ "stage": "features", "seconds": start.elapsed().as_secs_f64() }))?;
+        self.directory.time("features", start)?;
 
-        let dataset = input.dataset;
-        let task = TuneTask {
-            clip,
-            tokenizer: input.tokenizer,
-            classes: &dataset.classes,
-            templates: &dataset.templates,
-            labels: &labels,
-            bank: bank.as_ref(),
-            seed,
-        };
+        let (classes, templates) = (&dataset.classes, &dataset.templates);
+        let task = TuneTask { clip, tokenizer, classes, templates, labels: &labels, bank: bank.as_ref(), seed };
         let (bank, held_out) = (bank.as_ref(), held_out.as_ref());
         let fresh = self.settings.views.fresh;
         let data = TrainData { clip, images: &images, labels: &labels, bank, fresh, input: spec.input, held_out, seed };
-        let table = self.search(input, &data, &task, directory)?;
+        let table = self.search(&data, &task)?;
         let start = Instant::now();
         let mut tuner = self.settings.build(&self.settings.options, &task)?;
         let begin = tuner.parameters().to_vec();
-        let every = input.request.checkpoint_every;
-        let control = Control { directory: Some(directory), stage: "tuning", every, progress: input.progress };
+        let every = request.checkpoint_every;
+        let control = Control { directory: Some(self.directory), stage: "tuning", every, progress };
         fit(&data, &self.settings.recipe, tuner.as_mut(), &control)?;
-        directory.time(&serde_json::json!({ "stage": "training", "seconds": start.elapsed().as_secs_f64() }))?;
+        self.directory.time("training", start)?;
         tuner.finish(held_out.map(HeldOut::batch).as_ref())?;
         let found = Found { begin, plain, table };
-        self.result(input, tuner.as_ref(), &data, found, directory)
+        self.result(tuner.as_ref(), &data, found)
     }
 
-    fn bank(
-        &self,
-        input: &TuneInput<'_>,
-        images: &TrainImages<'_>,
-        views: usize,
-        directory: &RunDir,
-    ) -> Result<FeatureBank> {
+    fn bank(&self, images: &TrainImages<'_>, views: usize) -> Result<FeatureBank> {
+        let TuneInput { clip, progress, request, .. } = *self.input;
         let lines = (0..images.len()).map(|i| format!("{}\n", images.id(i)));
         let ids = lines.fold(Digest::default(), Digest::bytes).short();
-        let key = format!("{} {:?} {} {ids}", input.clip.features_id(), self.settings.views, input.request.seed);
-        let path = directory.file("features.safetensors");
+        let key = format!("{} {:?} {} {ids}", clip.features_id(), self.settings.views, request.seed);
+        let path = self.directory.file("features.safetensors");
         if let Some(bank) = FeatureBank::load(&path, &key) {
             return Ok(bank);
         }
-        input.progress.start("encoding", Some(images.len() as u64));
-        let bank = images.bank(input.clip, views, &mut |done| {
-            input.progress.advance(done as u64, "");
+        progress.start("encoding", Some(images.len() as u64));
+        let bank = images.bank(clip, views, &mut |done| {
+            progress.advance(done as u64, "");
             let stopped = || Error::Interrupted(format!("stopped after {done} of {} images", images.len()));
-            if input.progress.cancelled() { Err(stopped().with_hint(Hint::Resume)) } else { Ok(()) }
+            if progress.cancelled() { Err(stopped().with_hint(Hint::Resume)) } else { Ok(()) }
         })?;
-        input.progress.finish();
+        progress.finish();
         bank.save(&path, &key)?;
         Ok(bank)
     }
 
     /// Features of the images that settings are chosen on.
-    fn held_out_features(&self, input: &TuneInput<'_>) -> Result<Option<HeldOut>> {
-        let samples = match &input.request.test {
+    fn held_out_features(&self) -> Result<Option<HeldOut>> {
+        let samples = match &self.input.request.test {
             Some(test) => {
-                input.progress.warn("alpha and beta are chosen on TEST images, as published: not a fair number");
+                self.input.progress.warn("alpha and beta are chosen on TEST images, as published: not a fair number");
                 test.samples.as_slice()
             }
             None => self.held_out.as_slice(),
@@ -354,22 +343,16 @@ impl Run {
         if samples.is_empty() || self.settings.spec.input == Input::Pixels {
             return Ok(None);
         }
-        input.plain(samples).map(Some)
+        self.input.plain(samples).map(Some)
     }
 
     /// Searches the radius, if asked to, and sets it; `config.toml` then holds what is trained with.
-    fn search(
-        &mut self,
-        input: &TuneInput<'_>,
-        data: &TrainData<'_>,
-        task: &TuneTask<'_>,
-        directory: &RunDir,
-    ) -> Result<Option<SearchTable>> {
-        let Some(held_out) = data.held_out.filter(|_| input.request.search) else { return Ok(None) };
-        let table = search(data, task, &self.settings, held_out, directory, input.progress)?;
+    fn search(&mut self, data: &TrainData<'_>, task: &TuneTask<'_>) -> Result<Option<SearchTable>> {
+        let Some(held_out) = data.held_out.filter(|_| self.input.request.search) else { return Ok(None) };
+        let table = search(data, task, &self.settings, held_out, self.directory, self.input.progress)?;
         if let Some(radius) = table.chosen {
             self.settings.options.insert("radius".into(), radius.into());
-            directory.write_config(&self.settings.to_table()?)?;
+            self.directory.write_config(&self.settings.to_table()?)?;
         }
         Ok(Some(table))
     }
@@ -390,19 +373,13 @@ impl Run {
     }
 
     /// Measures, and writes the prompt and the summary.
-    fn result(
-        &self,
-        input: &TuneInput<'_>,
-        tuner: &dyn Tuner,
-        data: &TrainData<'_>,
-        found: Found,
-        directory: &RunDir,
-    ) -> Result<TuneSummary> {
-        let classes = &input.dataset.classes;
+    fn result(&self, tuner: &dyn Tuner, data: &TrainData<'_>, found: Found) -> Result<TuneSummary> {
+        let TuneInput { clip, tokenizer, dataset, progress, .. } = *self.input;
+        let classes = &dataset.classes;
         let provenance = Provenance {
             method: self.settings.spec.name.into(),
-            source: input.dataset.name.clone(),
-            model_hash: input.clip.hash().to_owned(),
+            source: dataset.name.clone(),
+            model_hash: clip.hash().to_owned(),
             class_hash: class_hash(classes),
             classes: classes.clone(),
             config: self.settings.to_toml()?,
@@ -410,29 +387,29 @@ impl Run {
             start_token: Vec::new(),
         };
         let prompt = Prompt::new(tuner.prompt()?, provenance);
-        let classifier = PromptClassifier::new(&prompt, input.clip, input.tokenizer, classes)?;
+        let classifier = PromptClassifier::new(&prompt, clip, tokenizer, classes)?;
         let own = data.bank.map(|bank| HeldOut { features: bank.first_views(), labels: data.labels.to_vec() });
         let flatness = match (&prompt.content, &own) {
-            (PromptContent::Learned { .. }, Some(own)) => Some(sharpness(input.clip, tuner, &own.batch(), RADIUS)?),
+            (PromptContent::Learned { .. }, Some(own)) => Some(sharpness(clip, tuner, &own.batch(), RADIUS)?),
             _ => None,
         };
         let recipe = &self.settings.recipe;
         let steps = recipe.epochs * recipe.steps_per_epoch(data.labels.len());
         let distance = (steps > 0).then(|| Distance::between(&found.begin, tuner.parameters()));
-        let comparison = found.plain.map(|plain| plain.compare(input, &classifier)).transpose()?;
+        let comparison = found.plain.map(|plain| plain.compare(self.input, &classifier)).transpose()?;
         if comparison.is_some_and(|found| found.changed_nothing()) {
             let what = "on plain images the tuned prompt is as good as the untuned one, no better";
-            input.progress.warn(&format!("{what}: more shots, or images that differ more from these, would show more"));
+            progress.warn(&format!("{what}: more shots, or images that differ more from these, would show more"));
         }
         if let Some(gone) = distance.filter(Distance::stands_still) {
             let percent = 100.0 * gone.relative;
             let what =
                 format!("the parameters changed by {percent:.2} % of their norm: the prompt is essentially unchanged");
-            input.progress.warn(&format!("{what}; raise train.lr (it is {}) or train.epochs", recipe.lr));
+            progress.warn(&format!("{what}; raise train.lr (it is {}) or train.epochs", recipe.lr));
         }
         let summary = TuneSummary {
             method: self.settings.spec.name.into(),
-            dataset: input.dataset.name.clone(),
+            dataset: dataset.name.clone(),
             classes: classes.len(),
             images: data.labels.len(),
             steps,
@@ -448,8 +425,8 @@ impl Run {
             unreadable: self.unreadable.clone(),
             prompt: PROMPT.into(),
         };
-        prompt.save(&directory.file(PROMPT))?;
-        directory.finish_with(&[CONFIG, RUN, PROMPT], &summary)?;
+        prompt.save(&self.directory.file(PROMPT))?;
+        self.directory.finish_with(&[CONFIG, RUN, PROMPT], &summary)?;
         Ok(summary)
     }
 }
