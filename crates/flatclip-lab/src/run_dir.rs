@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-/// The resolved configuration.
 pub(crate) const CONFIG: &str = "config.toml";
 /// Metrics or results; written last, so that it is there only when the run is already complete.
 pub(crate) const SUMMARY: &str = "summary.json";
@@ -72,12 +71,10 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Whether the run is already complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.file(SUMMARY).is_file()
     }
 
-    /// An error of this directory.
     pub(crate) fn fault(&self, reason: impl Into<String>) -> Error {
         Error::Run { path: self.path.clone(), reason: reason.into() }
     }
@@ -89,13 +86,11 @@ impl RunDir {
         text.parse().map_err(|e: toml::de::Error| Error::Run { path, reason: e.message().to_owned() })
     }
 
-    /// Writes the configuration.
     pub(crate) fn write_config(&self, config: &toml::Table) -> Result<()> {
         let text = toml::to_string(config).map_err(|e| self.fault(format!("{CONFIG}: {e}")))?;
         files::write_atomic(&self.file(CONFIG), text.as_bytes())
     }
 
-    /// Writes a document of the directory.
     pub(crate) fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<()> {
         let mut text = serde_json::to_string_pretty(value).map_err(|e| self.fault(format!("{name}: {e}")))?;
         text.push('\n');
@@ -144,7 +139,6 @@ impl RunDir {
         if names.contains(&SUMMARY) && text.ends_with('\n') { Ok(true) } else { Err(changed(SUMS, "was shortened")) }
     }
 
-    /// Reads a document of the directory.
     pub(crate) fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let path = self.file(name);
         let bytes = std::fs::read(&path).map_err(Error::io(&path))?;

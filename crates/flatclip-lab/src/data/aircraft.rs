@@ -9,7 +9,6 @@ use flatclip::files::read_text;
 use flatclip::{Error, Result};
 use std::path::Path;
 
-/// Reads one split.
 pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result<Dataset> {
     let lists = found.images.parent().unwrap_or(&found.folder);
     let variants = read_text(&lists.join("variants.txt"))?;

@@ -32,13 +32,10 @@ pub enum Sampler {
 /// How many images of each class to draw.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FewShot {
-    /// Training images per class.
     pub shots: usize,
     /// Further images per class, kept out of training, on which settings are chosen.
     pub held_out: usize,
-    /// Seed of the draw.
     pub seed: u64,
-    /// The sampler.
     pub sampler: Sampler,
     /// Take what there is where a class has fewer images than asked for, instead of refusing.
     pub allow_fewer: bool,
@@ -64,7 +61,6 @@ pub(crate) struct Shots {
 }
 
 impl FewShot {
-    /// Draws the shots.
     pub(crate) fn draw(&self, pool: &Pool<'_>) -> Result<Shots> {
         pool.check()?;
         let groups = pool.groups();

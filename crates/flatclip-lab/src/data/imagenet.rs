@@ -10,7 +10,6 @@ use flatclip::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Reads one split of a data set of the family.
 pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result<Dataset> {
     let mut notes = vec![Note::info(found.describe())];
     let images = image_folder(known, found, split, &mut notes)?;

@@ -19,7 +19,6 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    /// As printed.
     pub(crate) fn name(self) -> &'static str {
         match self {
             CoOp => "CoOp",

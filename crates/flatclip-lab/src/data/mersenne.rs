@@ -59,7 +59,6 @@ impl MersenneTwister {
         twister
     }
 
-    /// The next 32 bits.
     pub(crate) fn word(&mut self) -> u32 {
         if self.index == N {
             self.refill();

@@ -16,7 +16,6 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// For messages: which layout, where.
     pub(super) fn describe(&self) -> String {
         match self.layout {
             Some(layout) => format!("{} layout at {}", layout.name(), self.images.display()),

@@ -8,10 +8,8 @@ const MAX_DEPTH: usize = 16;
 
 const IMAGE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "jpe", "jfif", "tif", "tiff"];
 
-/// One entry of a folder.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// The name within the folder.
     pub name: String,
     /// The folder joined with the name; links are not resolved.
     pub path: PathBuf,

@@ -30,7 +30,6 @@ const EUROSAT: [(&str, &str); 10] = [
 /// Labels 16 and 17 of Food101 in sorted order.
 const FOOD_PAIR: (usize, usize) = (16, 17);
 
-/// Reads one split of a known set.
 pub(super) fn open(known: &'static Known, file: &str, found: &Found, options: &OpenOptions) -> Result<Dataset> {
     let json = split_file(known, file, found, options)?;
     let mut notes = vec![Note::info(found.describe()), Note::info(format!("split file {}", json.display()))];

@@ -11,7 +11,6 @@ use std::ops::Range;
 
 /// Makes views and encodes them. Both must depend on the sample alone, not on batch, thread or order.
 pub(crate) trait Encoder: Sync {
-    /// Views per sample.
     fn views(&self) -> usize;
 
     /// Views that make a full batch.
@@ -22,7 +21,6 @@ pub(crate) trait Encoder: Sync {
     /// Decodes the image and makes all views: pixels `[views, 3, H, W]`.
     fn pixels(&self, dataset: &str, sample: &Sample) -> Result<Pixels>;
 
-    /// Features of `count` views.
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures>;
 
     /// Features of `count` views of some samples.

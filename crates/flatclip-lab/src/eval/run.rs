@@ -20,19 +20,14 @@ use flatclip::{Error, Result};
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
-/// Everything a run is made of.
 pub(crate) struct Evaluation<'a> {
-    /// What to answer.
     pub dataset: &'a Dataset,
-    /// Classes and text features.
     pub task: &'a Task,
     /// Whether the adapter needs pixels in addition to features.
     pub wants_pixels: bool,
     /// Views of a sample that the method uses: it is charged for encoding these, however many are made for others.
     pub views_used: usize,
-    /// Makes views and features.
     pub encoder: &'a dyn Encoder,
-    /// Keeps features.
     pub cache: Option<&'a FeatureCache>,
     /// Which samples, in which order.
     pub plan: &'a Plan,
@@ -51,11 +46,8 @@ pub(crate) struct Evaluation<'a> {
 pub(super) struct RunState {
     /// Samples with a record.
     done: usize,
-    /// Samples of the shard.
     total: usize,
-    /// Samples that were answered rightly.
     right: usize,
-    /// Samples that could not be answered.
     failed: usize,
 }
 

@@ -15,13 +15,10 @@ use flatclip::{Error, Result, files};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Provenance.
 pub(crate) const PROVENANCE: &str = "run.json";
 /// Class names, one per line, in the order of the labels.
 pub const CLASSES: &str = "classes.txt";
-/// Records.
 pub(crate) const PREDICTIONS: &str = "predictions.jsonl";
-/// Seconds by stage.
 pub(crate) const TIMING: &str = "timing.json";
 
 /// What was asked for, with every default filled in. Two runs with the same configuration give the same bytes.
@@ -162,7 +159,6 @@ fn is_earlier(summary: &serde_json::Value) -> bool {
 /// What starting again would lose.
 const STATE: [&str; 2] = [PREDICTIONS, SUMMARY];
 
-/// The directory of an evaluation.
 impl RunDir {
     /// Begins an evaluation, or resumes one that has the same configuration. Gives the log and the records so far.
     pub fn start(

@@ -56,7 +56,6 @@ impl<'a> From<&'a Imported> for Subject<'a> {
     }
 }
 
-/// Text features of imported features.
 pub(crate) struct ImportedText {
     pub(crate) text: TextFeatures,
     pub(crate) bank: Option<Arc<TextBank>>,
@@ -100,7 +99,6 @@ struct Ready {
 }
 
 impl Runner<'_> {
-    /// What it can give a method.
     pub(crate) fn capabilities(&self) -> Capabilities<'_> {
         match self.subject {
             Subject::Model(model) => Capabilities {
@@ -113,7 +111,6 @@ impl Runner<'_> {
         }
     }
 
-    /// Makes one run in its directory.
     pub(crate) fn run(&self, dataset: &Dataset, request: &RunRequest) -> Result<(Summary, Timing)> {
         let spec = request.method;
         let request =

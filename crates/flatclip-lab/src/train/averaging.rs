@@ -7,7 +7,6 @@ use flatclip::{Error, Result};
 /// A running mean of parameter vectors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Mean {
-    /// How many vectors.
     pub count: u64,
     /// Their mean; f64, so that the order of a long sum does not show.
     pub values: Vec<f64>,
@@ -67,7 +66,6 @@ pub(crate) struct Averager {
 }
 
 impl Averager {
-    /// After each optimiser step.
     pub(crate) fn step(&mut self, recipe: &Recipe, progress: f64, parameters: &[Tensor]) {
         let values = || flatten(parameters);
         match recipe.average {

@@ -78,7 +78,6 @@ impl RunDir {
         Ok(Logs { metrics: Log::open(self.file(METRICS), lengths.metrics)?, events })
     }
 
-    /// Adds a line of wall-clock time.
     pub(crate) fn time(&self, stage: &str, start: Instant) -> Result<()> {
         let line = serde_json::json!({ "stage": stage, "seconds": start.elapsed().as_secs_f64() });
         let path = self.file("timing.jsonl");

@@ -15,7 +15,6 @@ pub(crate) const RADII: [f64; 5] = [0.05, 0.1, 0.3, 0.5, 0.7];
 /// What one radius gave on the held-out images.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SearchRow {
-    /// The radius.
     pub radius: f64,
     /// Part of the held-out images that is right.
     pub accuracy: f32,
@@ -30,7 +29,6 @@ pub(crate) struct SearchTable {
     pub key: String,
     /// Held-out images.
     pub held_out: usize,
-    /// One row per radius.
     pub rows: Vec<SearchRow>,
     /// The best: highest accuracy, then lowest loss, then first. `None` while the search is unfinished.
     pub chosen: Option<f64>,

@@ -112,17 +112,11 @@ impl TuneRequest {
     }
 }
 
-/// What a tuning run does.
 pub(crate) struct TuneCost {
-    /// The tuner.
     pub(crate) spec: &'static TunerSpec,
-    /// Its options.
     pub(crate) options: toml::Table,
-    /// Passes over the shots.
     pub(crate) epochs: usize,
-    /// Images of a step.
     pub(crate) batch: usize,
-    /// Training images.
     pub(crate) images: usize,
     /// Views of each that are encoded: once for the bank, and in the steps where there is none or they take new ones.
     pub(crate) encodings: usize,
@@ -133,19 +127,13 @@ pub(crate) struct TuneCost {
 /// The settings of a run, complete: what `config.toml` holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// The tuner.
     pub spec: &'static TunerSpec,
-    /// How shots are drawn.
     pub few_shot: FewShot,
-    /// How it is trained.
     pub recipe: Recipe,
     /// The logit scale that the learning rate follows, where nobody chose the rate.
     pub rate_follows: Option<f32>,
-    /// The training views.
     pub views: TrainViews,
-    /// The tuner's options.
     pub options: toml::Table,
-    /// The request it came from.
     pub request: TuneRequest,
 }
 
@@ -241,7 +229,6 @@ impl Settings {
         Ok(table)
     }
 
-    /// The text of `config.toml`.
     pub(crate) fn to_toml(&self) -> Result<String> {
         toml::to_string(&self.to_table()?).map_err(|e| Error::config("config.toml", e.to_string()))
     }

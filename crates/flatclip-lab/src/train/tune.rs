@@ -26,17 +26,11 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Instant;
 
-/// What a run is given.
 pub(crate) struct TuneInput<'a> {
-    /// The settings.
     pub(crate) request: &'a TuneRequest,
-    /// The frozen model.
     pub(crate) clip: &'a Clip,
-    /// Its tokenizer.
     pub(crate) tokenizer: &'a Tokenizer,
-    /// Where shots are drawn from.
     pub(crate) dataset: &'a Dataset,
-    /// Who watches.
     pub(crate) progress: &'a dyn Progress,
 }
 

@@ -34,7 +34,6 @@ pub struct FeatureKey {
 }
 
 impl FeatureKey {
-    /// The name of its folder.
     fn id(&self) -> Result<String> {
         let json = serde_json::to_vec(self).map_err(|e| Error::config("cache", e.to_string()))?;
         Ok(Digest::default().bytes(json).short())
@@ -53,11 +52,8 @@ impl FeatureKey {
     }
 }
 
-/// The features of a sample from the cache.
 pub(crate) struct CachedViews {
-    /// Of all views.
     pub(crate) features: ViewFeatures,
-    /// Digest of the image.
     pub(crate) digest: String,
     /// What encoding all views took; `None` in entries of earlier versions.
     pub(crate) encode: Option<Duration>,

@@ -227,7 +227,6 @@ impl Imported {
         TextFeatures::new(rows.clone(), self.logit_scale())?.named(self.manifest.classes.clone())
     }
 
-    /// The stored features.
     pub(crate) fn cache(&self) -> Result<FeatureCache> {
         FeatureCache::scan(self.folder.clone(), self.manifest.unit)
     }

@@ -20,7 +20,6 @@ const HEADER: usize = 20;
 const MAX_TEXT: u32 = 1 << 16;
 const ENDING: &str = "seg";
 
-/// Where an entry is.
 #[derive(Clone, Debug)]
 pub(super) struct Location {
     pub stamp: String,
@@ -55,7 +54,6 @@ impl Header {
     }
 }
 
-/// One entry as bytes.
 pub(super) fn encode(id: &str, stamp: &str, features: &ViewFeatures) -> Vec<u8> {
     let (views, width) = (features.unit.rows(), features.unit.cols());
     let mut bytes = Vec::with_capacity(HEADER + id.len() + stamp.len() + 4 * views * (width + 1) + 4);

@@ -2,14 +2,10 @@
 
 use super::Outcome;
 
-/// One class taken for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Confusion {
-    /// The true class.
     pub label: usize,
-    /// What was answered.
     pub prediction: usize,
-    /// How often.
     pub count: usize,
     /// Samples of the true class.
     pub of: usize,

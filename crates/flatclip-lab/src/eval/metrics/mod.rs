@@ -42,7 +42,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Right or wrong.
     pub(crate) fn is_correct(&self) -> bool {
         self.label == self.prediction
     }
