@@ -92,15 +92,17 @@ impl RunDir {
     }
 
     pub(crate) fn write_json<T: Serialize>(&self, name: &str, value: &T) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(value).map_err(|e| self.fault(format!("{name}: {e}")))?;
-        text.push('\n');
-        files::write_atomic(&self.file(name), text.as_bytes())
+        files::write_atomic(&self.file(name), self.json(name, value)?.as_bytes())
+    }
+
+    fn json<T: Serialize>(&self, name: &str, value: &T) -> Result<String> {
+        let text = serde_json::to_string_pretty(value).map_err(|e| self.fault(format!("{name}: {e}")))?;
+        Ok(text + "\n")
     }
 
     /// Ends a run: the digests of its files, then the summary, which marks it as complete.
     pub(crate) fn finish_with<T: Serialize>(&self, names: &[&str], summary: &T) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(summary).map_err(|e| self.fault(format!("{SUMMARY}: {e}")))?;
-        text.push('\n');
+        let text = self.json(SUMMARY, summary)?;
         let mut sums = String::new();
         for name in names {
             sums += &format!("{}  {name}\n", file_sha256(&self.file(name))?);

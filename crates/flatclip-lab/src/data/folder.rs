@@ -1,7 +1,7 @@
 //! `folder:DIR`: one sub-folder per class (ImageFolder). Labels are the folders in byte order; `classes.txt` inside
 //! (one `folder<TAB>name` or one name per line) gives readable names, `templates.txt` gives templates.
 
-use super::dataset::{Dataset, Note, Sample, Source, Split};
+use super::dataset::{Dataset, Note, Split};
 use super::{names, scan};
 use flatclip::error::quoted;
 use flatclip::files::read_text;
@@ -29,15 +29,11 @@ pub(crate) fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
     }
     let mut samples = Vec::new();
     for (label, folder) in folders.iter().enumerate() {
-        let images = scan::images(&folder.path)?;
+        let images = folder.samples(label)?;
         if images.is_empty() {
             notes.push(Note::warning(format!("class folder {} has no image", folder.path.display())));
         }
-        samples.extend(images.into_iter().map(|(relative, path)| Sample {
-            id: format!("{}/{relative}", folder.name),
-            label,
-            source: Source::File(path),
-        }));
+        samples.extend(images);
     }
     let folder_names: Vec<&str> = folders.iter().map(|folder| folder.name.as_str()).collect();
     let mut classes = class_names(dir, &folder_names)?;

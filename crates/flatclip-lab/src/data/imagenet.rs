@@ -1,11 +1,11 @@
 //! The ImageNet family: class folders named by wnid, or by number for V2. A folder is mapped to its class by its name,
 //! never by its position: one missing or extra folder would shift every label after it.
 
-use super::dataset::{Dataset, Note, Sample, Source, Split};
-use super::known::{Kind, Known, Subset};
+use super::dataset::{Dataset, Note, Sample, Split};
+use super::known::{Kind, Known};
 use super::place::Found;
 use super::scan::{self, Entry};
-use flatclip::text::imagenet::{CLASS_NAMES, WNIDS, WNIDS_A, WNIDS_R, label_of};
+use flatclip::text::imagenet::{CLASS_NAMES, WNIDS, label_of};
 use flatclip::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,18 +19,18 @@ pub(super) fn open(known: &'static Known, found: &Found, split: Split) -> Result
     Ok(known.dataset(split, classes, samples, notes))
 }
 
+/// Which of the 1000 ImageNet classes each label is.
 fn indices(known: &Known) -> Vec<usize> {
     match known.kind {
-        Kind::Wnids(Subset::A) => WNIDS_A.iter().filter_map(|wnid| label_of(wnid)).collect(),
-        Kind::Wnids(Subset::R) => WNIDS_R.iter().filter_map(|wnid| label_of(wnid)).collect(),
+        Kind::Wnids(wnids) => wnids.iter().filter_map(|wnid| label_of(wnid)).collect(),
         _ => (0..WNIDS.len()).collect(),
     }
 }
 
-/// For ImageNet-A and -R: which of the 1000 ImageNet classes each of their 200 labels is. `None` for other data sets.
+/// The same for ImageNet-A and -R, which have 200 of the classes. `None` for other data sets.
 pub(crate) fn imagenet_labels(dataset: &str) -> Option<Vec<usize>> {
     let known = Known::find(dataset)?;
-    matches!(known.kind, Kind::Wnids(Subset::A | Subset::R)).then(|| indices(known))
+    matches!(known.kind, Kind::Wnids(wnids) if wnids.len() < WNIDS.len()).then(|| indices(known))
 }
 
 /// `n` and eight digits.
@@ -85,10 +85,10 @@ fn explain_no_class_folder(entries: &[Entry]) -> String {
 fn read_folders(known: &Known, images: &Path, indices: &[usize], notes: &mut Vec<Note>) -> Result<Vec<Sample>> {
     let labels: BTreeMap<usize, usize> = indices.iter().enumerate().map(|(label, &index)| (index, label)).collect();
     let mut by_label: Vec<Option<Entry>> = vec![None; indices.len()];
-    let (mut foreign, mut by_wnid) = (Vec::new(), 0);
+    let (mut foreign, mut by_wnid, is_numbered) = (Vec::new(), 0, matches!(known.kind, Kind::Numbers));
     for entry in scan::folders(images)? {
         let index = match label_of(&entry.name) {
-            None if known.kind == Kind::Numbers && is_number(&entry.name) => entry.name.parse().ok(),
+            None if is_numbered && is_number(&entry.name) => entry.name.parse().ok(),
             index => {
                 by_wnid += usize::from(index.is_some());
                 index
@@ -99,17 +99,13 @@ fn read_folders(known: &Known, images: &Path, indices: &[usize], notes: &mut Vec
             None => foreign.push(entry.name),
         }
     }
-    if known.kind == Kind::Numbers && by_wnid > 0 {
+    if is_numbered && by_wnid > 0 {
         notes.push(Note::info("folders are wnids, not numbers: mapped by wnid"));
     }
     note_folders(known, &by_label, &foreign, notes);
     let mut samples = Vec::new();
     for (label, entry) in by_label.iter().enumerate().filter_map(|(label, entry)| Some((label, entry.as_ref()?))) {
-        samples.extend(scan::images(&entry.path)?.into_iter().map(|(relative, path)| Sample {
-            id: format!("{}/{relative}", entry.name),
-            label,
-            source: Source::File(path),
-        }));
+        samples.extend(entry.samples(label)?);
     }
     Ok(samples)
 }

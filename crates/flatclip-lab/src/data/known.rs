@@ -2,6 +2,8 @@
 
 use super::dataset::{Dataset, Family, Note, Sample, Split};
 use Layout::{CoOp, Mta, Tpt, Unpacked, Zero};
+use flatclip::text::imagenet::{WNIDS, WNIDS_A, WNIDS_R};
+use std::sync::LazyLock;
 
 /// Whose folder names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,21 +32,11 @@ impl Layout {
     }
 }
 
-/// Which of the 1000 ImageNet classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subset {
-    All,
-    /// The 200 of ImageNet-A.
-    A,
-    /// The 200 of ImageNet-R.
-    R,
-}
-
 /// How labels are defined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// Folders are wnids of these classes.
-    Wnids(Subset),
+    Wnids(&'static LazyLock<Vec<&'static str>>),
     /// Folders are the numbers 0 to 999.
     Numbers,
     /// A split file of this name.
@@ -128,7 +120,7 @@ pub static KNOWN: [Known; 15] = [
         template: PHOTO,
         mirrors: "image-net.org (account needed), Kaggle `imagenet-object-localization-challenge`, \
                   Hugging Face `ILSVRC/imagenet-1k`; sort val into wnid folders with valprep.sh",
-        kind: Kind::Wnids(Subset::All),
+        kind: Kind::Wnids(&WNIDS),
         places: &[
             (CoOp, "imagenet", "images/val"),
             (Tpt, "ImageNet", "val"),
@@ -145,7 +137,7 @@ pub static KNOWN: [Known; 15] = [
         counts: [0, 0, 7_500],
         template: PHOTO,
         mirrors: "github.com/hendrycks/natural-adv-examples (imagenet-a.tar)",
-        kind: Kind::Wnids(Subset::A),
+        kind: Kind::Wnids(&WNIDS_A),
         places: &[
             (CoOp, "imagenet-adversarial", "imagenet-a"),
             (Tpt, "imagenet-a", ""),
@@ -180,7 +172,7 @@ pub static KNOWN: [Known; 15] = [
         counts: [0, 0, 30_000],
         template: PHOTO,
         mirrors: "github.com/hendrycks/imagenet-r (imagenet-r.tar)",
-        kind: Kind::Wnids(Subset::R),
+        kind: Kind::Wnids(&WNIDS_R),
         places: &[
             (CoOp, "imagenet-rendition", "imagenet-r"),
             (Tpt, "imagenet-r", ""),
@@ -197,7 +189,7 @@ pub static KNOWN: [Known; 15] = [
         counts: [0, 0, 50_889],
         template: PHOTO,
         mirrors: "github.com/HaohanWang/ImageNet-Sketch, Hugging Face `songweig/imagenet_sketch`; the archive unpacks to sketch/",
-        kind: Kind::Wnids(Subset::All),
+        kind: Kind::Wnids(&WNIDS),
         places: &[
             (CoOp, "imagenet-sketch", "images"),
             (Tpt, "ImageNet-Sketch", ""),

@@ -1,5 +1,6 @@
 //! Listing folders: sorted, links followed, hidden files and stray texts skipped, dangling links named.
 
+use super::dataset::{Sample, Source};
 use flatclip::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,15 @@ pub(super) struct Entry {
     pub path: PathBuf,
     /// A folder or a link to one.
     pub is_folder: bool,
+}
+
+impl Entry {
+    /// The images of a class folder.
+    pub(super) fn samples(&self, label: usize) -> Result<Vec<Sample>> {
+        let sample =
+            |(relative, path)| Sample { id: format!("{}/{relative}", self.name), label, source: Source::File(path) };
+        Ok(images(&self.path)?.into_iter().map(sample).collect())
+    }
 }
 
 /// Hidden, or one of the files that macOS adds to archives.

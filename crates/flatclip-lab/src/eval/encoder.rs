@@ -19,7 +19,7 @@ pub(crate) trait Encoder: Sync {
     }
 
     /// Decodes the image and makes all views: pixels `[views, 3, H, W]`.
-    fn pixels(&self, dataset: &str, sample: &Sample) -> Result<Pixels>;
+    fn pixels(&self, sample: &Sample) -> Result<Pixels>;
 
     fn encode(&self, pixels: &[f32], count: usize) -> Result<ViewFeatures>;
 
@@ -46,7 +46,7 @@ impl Encoder for ClipEncoder {
     }
 
     /// Views are drawn by content, as a classifier draws them: the same for every loader of the same files.
-    fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Pixels> {
+    fn pixels(&self, sample: &Sample) -> Result<Pixels> {
         let image = sample.image(&self.decode)?;
         self.pixels_of(&image, ViewKey::of_content(self.seed, &image.digest()))
     }
@@ -78,7 +78,7 @@ impl Encoder for NoTowers {
         self.views
     }
 
-    fn pixels(&self, _dataset: &str, sample: &Sample) -> Result<Pixels> {
+    fn pixels(&self, sample: &Sample) -> Result<Pixels> {
         let reason = "its stored features are missing or damaged: import them again".to_owned();
         Err(Error::Data { path: sample.path().to_path_buf(), reason })
     }

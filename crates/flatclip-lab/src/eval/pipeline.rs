@@ -91,7 +91,7 @@ impl<'a> Evaluation<'a> {
             None => sample.short_digest().unwrap_or_default(),
         };
         let pixels = if features.is_none() || self.wants_pixels {
-            self.encoder.pixels(&self.dataset.name, sample).map(Some).map_err(|error| name_sample(error, sample))
+            self.encoder.pixels(sample).map(Some).map_err(|error| name_sample(error, sample))
         } else {
             Ok(None)
         };

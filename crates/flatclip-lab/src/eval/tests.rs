@@ -31,7 +31,7 @@ impl Encoder for Fake {
         VIEWS
     }
 
-    fn pixels(&self, _: &str, sample: &Sample) -> Result<Pixels> {
+    fn pixels(&self, sample: &Sample) -> Result<Pixels> {
         let text = String::from_utf8(sample.read()?).unwrap();
         if text.contains("bad") {
             return Err(Error::Image { path: sample.path().into(), reason: "not an image".into() });
