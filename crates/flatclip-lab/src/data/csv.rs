@@ -3,7 +3,7 @@
 
 use super::dataset::{Dataset, Note, Split};
 use super::locate::Listed;
-use super::{folder, names};
+use super::names;
 use flatclip::error::{nearest, quoted};
 use flatclip::files::read_text;
 use flatclip::{Error, Result};
@@ -29,16 +29,7 @@ pub(crate) fn open_csv(file: &Path, split: Split, named: Option<&[String]>) -> R
     }
     let mut notes = vec![Note::info(format!("{listed} rows of split {}", split.name()))];
     let samples = samples.finish(&mut notes);
-    names::note_duplicates(&classes.names, &mut notes);
-    Ok(Dataset {
-        name: format!("csv:{}", folder::base_name(file)),
-        split,
-        classes: classes.names,
-        templates: vec![folder::PLAIN_TEMPLATE.to_owned()],
-        samples,
-        notes,
-        ..Dataset::default()
-    })
+    Ok(Dataset::of_files("csv", file, split, classes.names, samples, notes))
 }
 
 struct Row {

@@ -1,5 +1,7 @@
 //! What a data set is, whatever it was read from.
 
+use super::folder::{PLAIN_TEMPLATE, base_name};
+use super::names;
 use flatclip::digest::{self, Digest};
 use flatclip::image::{self, DecodeOptions, Image, ImageNotes};
 use flatclip::{Error, Result};
@@ -297,8 +299,22 @@ impl Dataset {
         if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
             return fault(format!("two samples are called `{}`", twice[0]));
         }
-        let templates = vec![super::folder::PLAIN_TEMPLATE.to_owned()];
+        let templates = vec![PLAIN_TEMPLATE.to_owned()];
         Ok(Self { name, classes, templates, samples, ..Self::default() })
+    }
+
+    /// The user's own files, which lie at `place`.
+    pub(super) fn of_files(
+        kind: &str,
+        place: &Path,
+        split: Split,
+        classes: Vec<String>,
+        samples: Vec<Sample>,
+        mut notes: Vec<Note>,
+    ) -> Self {
+        names::note_duplicates(&classes, &mut notes);
+        let (name, templates) = (format!("{kind}:{}", base_name(place)), vec![PLAIN_TEMPLATE.to_owned()]);
+        Self { name, split, classes, templates, samples, notes, ..Self::default() }
     }
 
     /// How its images are read: a known benchmark as Pillow reads them, the user's own as a person sees them; `exif` overrides.
@@ -313,11 +329,7 @@ impl Dataset {
 
     /// How many samples each class has.
     pub fn class_counts(&self) -> Vec<usize> {
-        let mut counts = vec![0; self.classes.len()];
-        for sample in &self.samples {
-            counts[sample.label] += 1;
-        }
-        counts
+        self.by_class().iter().map(Vec::len).collect()
     }
 
     /// The sample indices of each class, ascending: what few-shot sampling draws from.

@@ -41,11 +41,9 @@ pub(crate) fn open_folder(dir: &Path, split: Split) -> Result<Dataset> {
         notes.push(Note::info("class folders are wnids: ImageNet's names stand for them (classes.txt would win)"));
         classes = names;
     }
-    names::note_duplicates(&classes, &mut notes);
     let own = dir.join("templates.txt");
     let templates = if own.is_file() { names::read_templates(&own)? } else { vec![PLAIN_TEMPLATE.to_owned()] };
-    let name = format!("folder:{}", base_name(dir));
-    Ok(Dataset { name, split, classes, templates, samples, notes, ..Dataset::default() })
+    Ok(Dataset { templates, ..Dataset::of_files("folder", dir, split, classes, samples, notes) })
 }
 
 /// The last component, also of `.` and of paths that end in `/`.

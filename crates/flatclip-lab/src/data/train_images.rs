@@ -39,7 +39,7 @@ impl TrainViews {
 }
 
 /// The shots, and how their pixels are made.
-pub struct TrainImages<'a> {
+pub(crate) struct TrainImages<'a> {
     samples: &'a [Sample],
     dataset: &'a str,
     seed: u64,
@@ -50,55 +50,54 @@ pub struct TrainImages<'a> {
 
 impl<'a> TrainImages<'a> {
     /// Views of these samples for a model.
-    pub fn new(clip: &Clip, dataset: &'a str, samples: &'a [Sample], views: &TrainViews, seed: u64) -> Self {
+    pub(crate) fn new(
+        clip: &Clip,
+        dataset: &'a str,
+        samples: &'a [Sample],
+        views: &TrainViews,
+        seed: u64,
+        decode: DecodeOptions,
+    ) -> Self {
         let mut training = ViewOptions::training(clip.config());
         training.range.scale = (views.scale[0], views.scale[1]);
         training.flip = views.flip;
         let plain = ViewOptions { first_is_plain: true, ..training.clone() };
-        Self { samples, dataset, seed, training, plain, decode: DecodeOptions::default() }
+        Self { samples, dataset, seed, training, plain, decode }
     }
 
-    /// The same, read in this way.
-    #[must_use]
-    pub fn read_with(self, decode: &DecodeOptions) -> Self {
-        Self { decode: decode.clone(), ..self }
-    }
-
-    /// How many.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.samples.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.samples.is_empty()
-    }
-
-    /// The id of an image.
-    pub fn id(&self, image: usize) -> &str {
+    pub(crate) fn id(&self, image: usize) -> &str {
         &self.samples[image].id
     }
 
     /// Pixels `[B, 3, H, W]` of the training view of each image in an epoch.
-    pub fn pixels(&self, images: &[usize], epoch: usize) -> Result<Vec<f32>> {
+    pub(crate) fn pixels(&self, images: &[usize], epoch: usize) -> Result<Vec<f32>> {
         let one = |&image: &usize| self.views_of(image, &self.training, &format!("epoch {epoch}"));
         Ok(images.par_iter().map(one).collect::<Result<Vec<Vec<f32>>>>()?.concat())
     }
 
     /// Raw features `[B, D]` of un-augmented images.
-    pub fn plain_features(&self, clip: &Clip) -> Result<Matrix> {
+    pub(crate) fn plain_features(&self, clip: &Clip) -> Result<Matrix> {
         self.encode(clip, |image| self.views_of(image, &self.plain, ""), &mut |_| Ok(()))
     }
 
     /// `views` training views of every image, encoded.
-    pub fn bank(&self, clip: &Clip, views: usize, watch: &mut dyn FnMut(usize) -> Result<()>) -> Result<FeatureBank> {
+    pub(crate) fn bank(
+        &self,
+        clip: &Clip,
+        views: usize,
+        watch: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<FeatureBank> {
         let options = ViewOptions { count: views, ..self.training.clone() };
         let raw = self.encode(clip, |image| self.views_of(image, &options, "bank"), watch)?;
         FeatureBank::new(views, raw)
     }
 
     /// Unit-norm `[B, D]` from the bank: one view of each image, drawn anew in each epoch.
-    pub fn draw(&self, bank: &FeatureBank, images: &[usize], epoch: usize) -> Matrix {
+    pub(crate) fn draw(&self, bank: &FeatureBank, images: &[usize], epoch: usize) -> Matrix {
         let pick = |&image: &usize| {
             let keys = ["bank", self.dataset, self.id(image), &epoch.to_string()];
             (image, Stream::new(self.seed, &keys).below(bank.views()))

@@ -43,13 +43,11 @@ pub(crate) fn open_wds(shards: &str, split: Split) -> Result<Dataset> {
     }
     let needed = samples.iter().map(|sample| sample.label + 1).max().unwrap_or_default();
     let classes = class_names(&folder, needed, &mut notes)?;
-    names::note_duplicates(&classes, &mut notes);
     let templates = match beside(&folder, "zeroshot_classification_templates.txt") {
         Some(path) => names::read_templates(&path)?,
         None => vec![folder::PLAIN_TEMPLATE.to_owned()],
     };
-    let name = format!("wds:{}", folder::base_name(&folder));
-    Ok(Dataset { name, split, classes, templates, samples, notes, ..Dataset::default() })
+    Ok(Dataset { templates, ..Dataset::of_files("wds", &folder, split, classes, samples, notes) })
 }
 
 fn shard_files(shards: &str, split: Split) -> Result<Vec<PathBuf>> {

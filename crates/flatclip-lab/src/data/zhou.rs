@@ -2,7 +2,7 @@
 
 use super::dataset::{Dataset, Note, Sample, Split};
 use super::locate::{Listed, Locator};
-use super::{folder, names, scan};
+use super::{names, scan};
 use flatclip::error::quoted;
 use flatclip::files::read_text;
 use flatclip::{Error, Result};
@@ -96,16 +96,7 @@ pub(crate) fn open_zhou(dir: &Path, split: Split) -> Result<Dataset> {
     image_folders.extend(scan::folders(&root)?.into_iter().map(|entry| entry.path));
     let samples = parsed.locate(&mut Locator::new(&root, image_folders), &mut notes)?;
     let classes: Vec<String> = parsed.raw_names.iter().map(|name| names::readable(name)).collect();
-    names::note_duplicates(&classes, &mut notes);
-    Ok(Dataset {
-        name: format!("zhou:{}", folder::base_name(&root)),
-        split,
-        classes,
-        templates: vec![folder::PLAIN_TEMPLATE.to_owned()],
-        samples,
-        notes,
-        ..Dataset::default()
-    })
+    Ok(Dataset::of_files("zhou", &root, split, classes, samples, notes))
 }
 
 fn split_file(dir: &Path) -> Result<(PathBuf, PathBuf)> {
@@ -113,16 +104,13 @@ fn split_file(dir: &Path) -> Result<(PathBuf, PathBuf)> {
         return Ok((dir.parent().unwrap_or(Path::new(".")).to_path_buf(), dir.to_path_buf()));
     }
     let is_split = |name: &str| name.starts_with("split") && name.ends_with(".json");
-    let mut found: Vec<_> = scan::list(dir)?.into_iter().filter(|entry| is_split(&entry.name)).collect();
-    match (found.pop(), found.is_empty()) {
-        (Some(entry), true) => Ok((dir.to_path_buf(), entry.path)),
-        (last, _) => {
-            let count = found.len() + usize::from(last.is_some());
-            let reason =
-                format!("expected one split_zhou_*.json, found {count}; name the file itself: zhou:DIR/FILE.json");
-            Err(Error::Data { path: dir.to_path_buf(), reason })
-        }
+    let found: Vec<_> = scan::list(dir)?.into_iter().filter(|entry| is_split(&entry.name)).collect();
+    if let [entry] = &found[..] {
+        return Ok((dir.to_path_buf(), entry.path.clone()));
     }
+    let count = found.len();
+    let reason = format!("expected one split_zhou_*.json, found {count}; name the file itself: zhou:DIR/FILE.json");
+    Err(Error::Data { path: dir.to_path_buf(), reason })
 }
 
 #[cfg(test)]

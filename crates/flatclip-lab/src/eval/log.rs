@@ -59,23 +59,21 @@ fn parse(line: &[u8]) -> Result<Record, String> {
     serde_json::from_str(&whole).map(Record::renewed).map_err(|e| e.to_string())
 }
 
-/// An open `predictions.jsonl`.
 #[derive(Debug)]
-pub struct PredictionLog {
+pub(crate) struct PredictionLog {
     path: PathBuf,
     file: File,
     synced: Instant,
 }
 
 impl PredictionLog {
-    /// A new, empty log.
-    pub fn create(path: &Path) -> Result<Self> {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(Error::io(path))?;
         Ok(Self { path: path.to_path_buf(), file, synced: Instant::now() })
     }
 
     /// The log of an earlier run cut behind its last whole record, and the records.
-    pub fn resume(path: &Path) -> Result<(Self, Vec<Record>)> {
+    pub(crate) fn resume(path: &Path) -> Result<(Self, Vec<Record>)> {
         let (records, valid) = read_log(path)?;
         let mut file = OpenOptions::new().write(true).open(path).map_err(Error::io(path))?;
         file.set_len(valid).map_err(Error::io(path))?;
@@ -110,7 +108,7 @@ impl PredictionLog {
     }
 
     /// Waits until everything is on the disk.
-    pub fn sync(&mut self) -> Result<()> {
+    pub(crate) fn sync(&mut self) -> Result<()> {
         self.file.sync_data().map_err(Error::io(&self.path))?;
         self.synced = Instant::now();
         Ok(())

@@ -30,7 +30,6 @@ pub(crate) use encoder::feature_key;
 pub(crate) use evaluate::test_family;
 pub use evaluate::{EvaluateRequest, EvaluatedRun, PromptChoice, ViewChoice, evaluate};
 pub use grid::{GridAxis, SWEEP_PRESETS, cells, preset};
-pub use log::PredictionLog;
 pub use merge::merge;
 pub use plan::Shard;
 pub(crate) use plan::{Plan, stream_hash};

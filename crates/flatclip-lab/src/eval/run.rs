@@ -198,8 +198,7 @@ impl Evaluation<'_> {
         if records.len() <= positions.len() && records.iter().zip(positions).all(fits) {
             return Ok(());
         }
-        let reason = "its records are not the beginning of this run: the data set or its order has changed".to_owned();
-        Err(Error::Run { path: super::run_dir::PREDICTIONS.into(), reason })
+        Err(fault("its records are not the beginning of this run: the data set or its order has changed"))
     }
 
     /// Answers of an earlier session must be those of the images as they are now.
@@ -216,16 +215,15 @@ impl Evaluation<'_> {
         });
         let Some((sample, what)) = changed else { return Ok(()) };
         let reason = format!("cannot go on: the image `{}` {what}", quoted(&sample.id));
-        Err(Error::Run { path: super::run_dir::PREDICTIONS.into(), reason }.with_hint(Hint::Elsewhere))
+        Err(fault(reason).with_hint(Hint::Elsewhere))
     }
 
     fn check_replay(&self, old: &[Record], new: &[Record]) -> Result<()> {
         match old.iter().zip(new).find(|(old, new)| old != new) {
             None => Ok(()),
             Some((old, _)) => {
-                let reason =
-                    format!("replaying the stream gives another answer for `{}`; the model or code changed", old.id);
-                Err(Error::Run { path: super::run_dir::PREDICTIONS.into(), reason })
+                let what = "replaying the stream gives another answer for";
+                Err(fault(format!("{what} `{}`; the model or code changed", old.id)))
             }
         }
     }
@@ -368,6 +366,11 @@ impl Evaluation<'_> {
         }
         Ok(records)
     }
+}
+
+/// An error of the records.
+fn fault(reason: impl Into<String>) -> Error {
+    Error::Run { path: super::run_dir::PREDICTIONS.into(), reason: reason.into() }
 }
 
 /// What was answered before a device failed is saved.

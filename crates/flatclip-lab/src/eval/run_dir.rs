@@ -161,7 +161,7 @@ const STATE: [&str; 2] = [PREDICTIONS, SUMMARY];
 
 impl RunDir {
     /// Begins an evaluation, or resumes one that has the same configuration. Gives the log and the records so far.
-    pub fn start(
+    pub(crate) fn start(
         path: &Path,
         config: &RunConfig,
         provenance: &Provenance,
@@ -184,20 +184,18 @@ impl RunDir {
         Ok((dir, PredictionLog::create(&log)?, Vec::new()))
     }
 
-    /// The configuration.
-    pub fn config(&self) -> Result<RunConfig> {
+    pub(crate) fn config(&self) -> Result<RunConfig> {
         let reason = |e: toml::de::Error| Error::Run { path: self.file(CONFIG), reason: e.message().to_owned() };
         self.config_table()?.try_into().map_err(reason)
     }
 
-    /// The provenance.
-    pub fn provenance(&self) -> Result<Provenance> {
+    pub(crate) fn provenance(&self) -> Result<Provenance> {
         self.read_json(PROVENANCE)
     }
 
     /// The summary; `None` while the run is not complete. Of a run of an earlier version, whose top-5 counted ties and whose
     /// NLL had a floor, the metrics are computed again from its records.
-    pub fn summary(&self) -> Result<Option<Summary>> {
+    pub(crate) fn summary(&self) -> Result<Option<Summary>> {
         if !self.is_complete() {
             return Ok(None);
         }
@@ -215,12 +213,12 @@ impl RunDir {
     }
 
     /// The times; `None` if they were not kept.
-    pub fn timing(&self) -> Result<Option<Timing>> {
+    pub(crate) fn timing(&self) -> Result<Option<Timing>> {
         if self.file(TIMING).is_file() { self.read_json(TIMING).map(Some) } else { Ok(None) }
     }
 
     /// The class names; `None` for a run that did not keep them.
-    pub fn classes(&self) -> Result<Option<Vec<String>>> {
+    pub(crate) fn classes(&self) -> Result<Option<Vec<String>>> {
         let path = self.file(CLASSES);
         if !path.is_file() {
             return Ok(None);
@@ -230,12 +228,12 @@ impl RunDir {
     }
 
     /// All whole records.
-    pub fn records(&self) -> Result<Vec<Record>> {
+    pub(crate) fn records(&self) -> Result<Vec<Record>> {
         Ok(read_log(&self.file(PREDICTIONS))?.0)
     }
 
     /// Ends a run: the summary is written last and marks it as complete.
-    pub fn finish(&self, summary: &Summary, timing: &Timing) -> Result<()> {
+    pub(crate) fn finish(&self, summary: &Summary, timing: &Timing) -> Result<()> {
         self.write_json(TIMING, timing)?;
         files::write_atomic(&self.file("timing.jsonl"), timing.lines().as_bytes())?;
         self.seal(summary)

@@ -67,7 +67,7 @@ impl Distance {
 }
 
 /// The radius at which runs are compared.
-pub const RADIUS: f64 = 0.1;
+pub(super) const RADIUS: f64 = 0.1;
 
 /// How sharp the loss is around the parameters: its rise at one radius.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ pub struct SharpnessAtRadius {
 }
 
 /// SAM's measure at the tuner's parameters.
-pub fn sharpness(clip: &Clip, tuner: &dyn Tuner, batch: &Batch<'_>, radius: f64) -> Result<SharpnessAtRadius> {
+pub(super) fn sharpness(clip: &Clip, tuner: &dyn Tuner, batch: &Batch<'_>, radius: f64) -> Result<SharpnessAtRadius> {
     let p = tuner.parameters();
     let here = tuner.loss(clip, p, batch)?;
     let there = tuner.loss(clip, &moved(p, &Ascent::sam(radius).epsilon(p, &here.gradient)), batch)?;

@@ -18,47 +18,39 @@ use std::time::Instant;
 
 /// Labelled features that no step sees.
 #[derive(Clone, Debug)]
-pub struct HeldOut {
+pub(super) struct HeldOut {
     /// Unit-norm `[N, D]`.
     pub features: Matrix,
-    /// Labels.
     pub labels: Vec<usize>,
 }
 
 impl HeldOut {
-    /// As a batch.
-    pub fn batch(&self) -> Batch<'_> {
+    pub(super) fn batch(&self) -> Batch<'_> {
         Batch { labels: &self.labels, features: &self.features, pixels: &[] }
     }
 }
 
 /// What the steps are made of.
-pub struct TrainData<'a> {
-    /// The frozen model.
+pub(super) struct TrainData<'a> {
     pub clip: &'a Clip,
-    /// The shots.
     pub images: &'a TrainImages<'a>,
-    /// Their labels.
     pub labels: &'a [usize],
     /// Their encoded views; without, every step encodes its batch.
     pub bank: Option<&'a FeatureBank>,
     /// Every step encodes its batch although there is a bank.
     pub fresh: bool,
-    /// Features or pixels.
     pub input: Input,
     /// For averages that look at held-out losses.
     pub held_out: Option<&'a HeldOut>,
-    /// Seed of the order.
     pub seed: u64,
 }
 
 /// Where a run writes, and who watches and stops it.
-pub struct Control<'a> {
+pub(super) struct Control<'a> {
     /// The run directory; without, nothing is written.
     pub directory: Option<&'a RunDir>,
     /// What the progress calls it.
     pub stage: &'a str,
-    /// Steps between checkpoints.
     pub every: usize,
     /// Told after every step; a run that it cancels is saved.
     pub progress: &'a dyn Progress,
@@ -98,7 +90,7 @@ impl TrainData<'_> {
 }
 
 /// Trains to the end, from the last checkpoint if the directory has one. An interrupted run is saved and is an error.
-pub fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control: &Control<'_>) -> Result<()> {
+pub(super) fn fit(data: &TrainData<'_>, recipe: &Recipe, tuner: &mut dyn Tuner, control: &Control<'_>) -> Result<()> {
     let fresh = Trainer::new(recipe, recipe.steps_per_epoch(data.labels.len()));
     let (mut trainer, begin) = (fresh.clone(), tuner.parameters().to_vec());
     let mut lengths = match control.directory {
@@ -243,7 +235,7 @@ impl LossAndAccuracy {
 }
 
 /// Loss and accuracy of a tuner of features.
-pub fn evaluate(clip: &Clip, tuner: &dyn Tuner, held_out: &HeldOut) -> Result<LossAndAccuracy> {
+pub(super) fn evaluate(clip: &Clip, tuner: &dyn Tuner, held_out: &HeldOut) -> Result<LossAndAccuracy> {
     let found = match tuner.text_features(clip)? {
         Some(text) => logits(&held_out.features, &text, clip.logit_scale()),
         None => tuner.loss(clip, tuner.parameters(), &held_out.batch())?.logits,

@@ -17,8 +17,8 @@ mod swad;
 mod trainer;
 mod tune;
 
-pub use comparison::{Comparison, Distance, RADIUS, SharpnessAtRadius, sharpness};
-pub use fit::{Control, HeldOut, LossAndAccuracy, TrainData, evaluate, fit};
+pub use comparison::{Comparison, Distance, SharpnessAtRadius};
+pub use fit::LossAndAccuracy;
 pub(crate) use settings::TuneCost;
 pub use settings::TuneRequest;
 pub use trainer::{StepRecord, Trainer};

@@ -41,8 +41,7 @@ impl TuneInput<'_> {
     }
 
     fn images<'s>(&'s self, samples: &'s [Sample], views: &TrainViews) -> TrainImages<'s> {
-        let images = TrainImages::new(self.clip, &self.dataset.name, samples, views, self.request.seed);
-        images.read_with(&self.decode())
+        TrainImages::new(self.clip, &self.dataset.name, samples, views, self.request.seed, self.decode())
     }
 
     /// Features of one un-augmented view of some images.
