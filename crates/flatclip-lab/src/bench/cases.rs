@@ -3,7 +3,6 @@
 use super::measure::{CaseTiming, TurnTaker, measure};
 use super::pairs::{files, stss_scores};
 use super::{BenchRequest, flops};
-use flatclip::Model;
 use flatclip::classify::Rounds;
 use flatclip::image::views::{ViewKey, ViewOptions, make_views_into};
 use flatclip::image::{self, DecodeOptions, Image};
@@ -15,11 +14,10 @@ use flatclip::progress::Progress;
 use flatclip::prompt::{Prompt, template_context};
 use flatclip::rng::Stream;
 use flatclip::text::imagenet;
-use flatclip::{Error, Result};
+use flatclip::{Error, Model, Result};
 use flatclip_tensor::ops::loss::cross_entropy_gradient;
 use flatclip_tensor::{Activation, Linear, Matrix, gemm, isa};
 use std::cell::OnceCell;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A stage that people wait for.
@@ -47,8 +45,8 @@ const BATCH: usize = 32;
 
 /// What the cases share, made when first needed.
 pub(super) struct Workbench<'a> {
-    request: &'a BenchRequest,
-    progress: &'a dyn Progress,
+    pub(super) request: &'a BenchRequest,
+    pub(super) progress: &'a dyn Progress,
     turns: Option<&'a mut dyn TurnTaker>,
     loaded: Option<(Towers, Model)>,
     product_rates: [OnceCell<f64>; Precision::ALL.len()],
@@ -91,7 +89,8 @@ impl<'a> Workbench<'a> {
         if let Some(rate) = cell.get() {
             return Ok(*rate);
         }
-        let rate = product(precision, 1576, 768, 3072, 5, None)?.gflops.unwrap_or(f64::NAN);
+        let (name, flops, work) = product(precision, 1576, 768, 3072);
+        let rate = measure(name, 5, None, Some(flops), work)?.gflops.unwrap_or(f64::NAN);
         Ok(*cell.get_or_init(|| rate))
     }
 
@@ -102,31 +101,24 @@ impl<'a> Workbench<'a> {
         Ok(timing)
     }
 
-    pub(super) fn repeats(&self) -> usize {
-        self.request.repeats
+    /// What `work` costs for views in rounds, to each place where any-time views can stop: `work` gets the ends of all rounds.
+    fn in_rounds<R>(
+        &mut self,
+        name: impl Fn(usize) -> String,
+        mut work: impl FnMut(&[usize]) -> Result<R>,
+    ) -> Result<Vec<CaseTiming>> {
+        // Views after no round, after the first, and so on to all.
+        let mut stops = vec![0, 1];
+        while stops[stops.len() - 1] < self.request.views {
+            stops.push(Rounds::next(stops[stops.len() - 1], self.request.views));
+        }
+        (1..stops.len()).map(|last| self.measure(name(stops[last]), None, || work(&stops[..=last]))).collect()
     }
+}
 
-    pub(super) fn views(&self) -> usize {
-        self.request.views
-    }
-
-    pub(super) fn classes(&self) -> usize {
-        self.request.classes
-    }
-
-    pub(super) fn image(&self) -> Option<PathBuf> {
-        self.request.image.clone()
-    }
-
-    pub(super) fn note(&self, text: &str) {
-        self.progress.note(text);
-    }
-
-    /// Pixels that look random; towers do not care.
-    pub(super) fn pixels(&self, clip: &Clip) -> Vec<f32> {
-        let count = self.request.views * 3 * clip.image_size() * clip.image_size();
-        noise("pixels", count)
-    }
+/// Pixels of views that look random; towers do not care.
+pub(super) fn pixels(clip: &Clip, views: usize) -> Vec<f32> {
+    noise("pixels", views * 3 * clip.image_size() * clip.image_size())
 }
 
 /// Repeatable values in about (-1, 1).
@@ -137,22 +129,16 @@ pub(super) fn noise(what: &str, count: usize) -> Vec<f32> {
     block.into_iter().cycle().take(count).collect()
 }
 
-fn product(
-    precision: Precision,
-    rows: usize,
-    k: usize,
-    n: usize,
-    repeats: usize,
-    turns: Option<&mut dyn TurnTaker>,
-) -> Result<CaseTiming> {
+/// A bare product: its name, its arithmetic, and the work.
+fn product(precision: Precision, rows: usize, k: usize, n: usize) -> (String, f64, impl FnMut() -> Result<()>) {
     let (x, weight) = (noise("x", rows * k), noise("weight", n * k));
     let linear = Linear::with_precision(n, k, &weight, None, precision);
     let mut out = vec![0.0; rows * n];
-    let name = format!("gemm {} {rows}x{k}x{n}", precision.name());
-    measure(name, repeats, turns, Some(2.0 * (rows * k * n) as f64), || {
+    let work = move || {
         linear.forward(&x, rows, Activation::Identity, &mut out);
         Ok(())
-    })
+    };
+    (format!("gemm {} {rows}x{k}x{n}", precision.name()), 2.0 * (rows * k * n) as f64, work)
 }
 
 fn gemm_case(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
@@ -161,8 +147,8 @@ fn gemm_case(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     precisions.dedup();
     for precision in precisions {
         for (k, n) in [(768, 3072), (3072, 768), (768, 768), (768, 2304)] {
-            let (repeats, turns) = (bench.request.repeats, bench.turns.as_deref_mut().map(|turns| turns as _));
-            let timing = product(precision, 3152, k, n, repeats, turns)?;
+            let (name, flops, work) = product(precision, 3152, k, n);
+            let timing = bench.measure(name, Some(flops), work)?;
             timings.push(bench.with_share(timing, precision)?);
         }
     }
@@ -172,7 +158,7 @@ fn gemm_case(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
 fn encode_views(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let (model, count) = (bench.load(Towers::Image)?, bench.request.views);
     let clip = model.clip();
-    let pixels = bench.pixels(clip);
+    let pixels = pixels(clip, count);
     let flops = flops::image(clip.config()).map(|flops| flops * count as f64);
     let name = format!("encode-views {count}");
     let timing = bench.measure(name, flops, || clip.encode_images(&pixels, count))?;
@@ -183,45 +169,27 @@ fn encode_views(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
 fn rounds(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let (model, count) = (bench.load(Towers::Image)?, bench.request.views);
     let clip = model.clip();
-    let (pixels, size) = (bench.pixels(clip), 3 * clip.image_size() * clip.image_size());
-    let (mut timings, stops) = (Vec::new(), stops(count));
-    for last in 1..stops.len() {
-        let name = format!("rounds to {} views", stops[last]);
-        timings.push(bench.measure(name, None, || {
-            let round = |ends: &[usize]| clip.encode_images(&pixels[ends[0] * size..ends[1] * size], ends[1] - ends[0]);
-            stops[..=last].windows(2).map(round).collect::<Result<Vec<Matrix>>>()
-        })?);
-    }
-    Ok(timings)
-}
-
-/// Views after no round, after the first, and so on to `count`.
-fn stops(count: usize) -> Vec<usize> {
-    let mut stops = vec![0, 1];
-    while stops[stops.len() - 1] < count {
-        stops.push(Rounds::next(stops[stops.len() - 1], count));
-    }
-    stops
+    let (pixels, size) = (pixels(clip, count), 3 * clip.image_size() * clip.image_size());
+    let round = |ends: &[usize]| clip.encode_images(&pixels[ends[0] * size..ends[1] * size], ends[1] - ends[0]);
+    let encode = |stops: &[usize]| stops.windows(2).map(round).collect::<Result<Vec<Matrix>>>();
+    bench.in_rounds(|views| format!("rounds to {views} views"), encode)
 }
 
 fn views(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let options = ViewOptions { count: bench.request.views, ..ViewOptions::default() };
     let key = ViewKey { seed: 0, dataset: "bench", sample: "image" };
     let mut views = Vec::new();
-    if let Some(path) = &bench.request.image {
+    let mut make = |image: &Image| make_views_into(image, &options, key, &mut views);
+    let timing = if let Some(path) = &bench.request.image {
         let bytes = std::fs::read(path).map_err(Error::io(path))?;
         let name = format!("views {} of a file, decoded", options.count);
-        let timing = bench.measure(name, None, || {
-            let image = image::decode_from(path, &bytes, &DecodeOptions::default())?;
-            make_views_into(&image, &options, key, &mut views)
-        })?;
-        return Ok(vec![timing]);
-    }
-    let rgb: Vec<u8> = noise("image", 500 * 375 * 3).iter().map(|x| (127.0 + 120.0 * x) as u8).collect();
-    let image = Image { width: 500, height: 375, rgb };
-    let name = format!("views {} of 500x375", options.count);
-    let make = || make_views_into(&image, &options, key, &mut views);
-    Ok(vec![bench.measure(name, None, make)?])
+        bench.measure(name, None, || make(&image::decode_from(path, &bytes, &DecodeOptions::default())?))?
+    } else {
+        let rgb: Vec<u8> = noise("image", 500 * 375 * 3).iter().map(|x| (127.0 + 120.0 * x) as u8).collect();
+        let image = Image { width: 500, height: 375, rgb };
+        bench.measure(format!("views {} of 500x375", options.count), None, || make(&image))?
+    };
+    Ok(vec![timing])
 }
 
 /// The first `count` ImageNet names.
@@ -303,7 +271,7 @@ fn stss_image(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let (model, views, count) = (bench.load(Towers::Image)?, bench.request.views, bench.request.classes);
     let clip = model.clip();
     let (adapter, task) = stss_of(clip, count)?;
-    let pixels = bench.pixels(clip);
+    let pixels = pixels(clip, views);
     let timing = bench.measure(format!("stss-image V={views} K={count}"), None, || {
         let (features, norms) = Features::unit(clip.encode_images(&pixels, views)?);
         adapter.adapt(&task, &ViewSet { norms: &norms, ..ViewSet::new("bench", &features) })
@@ -316,24 +284,21 @@ fn stss_rounds(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let (model, views, count) = (bench.load(Towers::Image)?, bench.request.views, bench.request.classes);
     let clip = model.clip();
     let (adapter, task) = stss_of(clip, count)?;
-    let (pixels, size) = (bench.pixels(clip), 3 * clip.image_size() * clip.image_size());
-    let stops = stops(views);
-    let mut timings = Vec::new();
-    for last in 1..stops.len() {
-        let name = format!("stss-rounds to {} views K={count}", stops[last]);
-        timings.push(bench.measure(name, None, || {
+    let (pixels, size) = (pixels(clip, views), 3 * clip.image_size() * clip.image_size());
+    bench.in_rounds(
+        |views| format!("stss-rounds to {views} views K={count}"),
+        |stops| {
             let mut seen = Vec::new();
             let mut answer = None;
-            for ends in stops[..=last].windows(2) {
+            for ends in stops.windows(2) {
                 let new = clip.encode_images(&pixels[ends[0] * size..ends[1] * size], ends[1] - ends[0])?;
                 seen.extend(Features::unit(new).0.into_vec());
                 let features = Matrix::from_vec(ends[1], clip.embed_dim(), seen.clone());
                 answer = Some(adapter.adapt(&task, &ViewSet::new("bench", &features))?);
             }
             Ok(answer)
-        })?);
-    }
-    Ok(timings)
+        },
+    )
 }
 
 /// STSS with a bank of random numbers, and its task.
@@ -364,7 +329,7 @@ fn tpt_step(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
 fn tpt_image(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let (model, views) = (bench.load(Towers::Both)?, bench.request.views);
     let clip = model.clip();
-    let pixels = bench.pixels(clip);
+    let pixels = pixels(clip, views);
     tpt(bench, &model, "tpt-image", || Ok(Features::unit(clip.encode_images(&pixels, views)?)))
 }
 

@@ -56,11 +56,7 @@ pub(super) fn measure<R>(
 ) -> Result<CaseTiming> {
     reset_peak();
     std::hint::black_box(work()?);
-    let mut timed = || -> Result<f64> {
-        let start = Instant::now();
-        std::hint::black_box(work()?);
-        Ok(start.elapsed().as_secs_f64())
-    };
+    let mut timed = || seconds(&mut work);
     let times = match turns {
         None => (0..repeats.max(1)).map(|_| timed()).collect::<Result<Vec<f64>>>()?,
         Some(turns) => take_turns(&case, turns, flops, timed)?,
@@ -69,21 +65,26 @@ pub(super) fn measure<R>(
 }
 
 impl CaseTiming {
-    pub(super) fn new(case: String, mut times: Vec<f64>, flops: Option<f64>) -> Self {
-        times.sort_by(f64::total_cmp);
+    pub(super) fn new(case: String, times: Vec<f64>, flops: Option<f64>) -> Self {
         let repeats = times.len();
-        let median = (times[(repeats - 1) / 2] + times[repeats / 2]) / 2.0;
-        Self {
-            case,
-            median,
-            fastest: times[0],
-            slowest: times[repeats - 1],
-            repeats,
-            gflops: flops.map(|flops| flops / median * 1e-9),
-            share: None,
-            peak_rss_mb: peak_rss_mb(),
-        }
+        let [fastest, median, slowest] = spread(times);
+        let gflops = flops.map(|flops| flops / median * 1e-9);
+        Self { case, median, fastest, slowest, repeats, gflops, share: None, peak_rss_mb: peak_rss_mb() }
     }
+}
+
+/// Smallest, median and largest of at least one value.
+pub(super) fn spread(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    [values[0], (values[(count - 1) / 2] + values[count / 2]) / 2.0, values[count - 1]]
+}
+
+/// Seconds of some work.
+pub(super) fn seconds<R>(work: impl FnOnce() -> Result<R>) -> Result<f64> {
+    let start = Instant::now();
+    std::hint::black_box(work()?);
+    Ok(start.elapsed().as_secs_f64())
 }
 
 fn take_turns(

@@ -3,8 +3,9 @@
 //! image take turns, so that their ratio does not depend on how busy the machine was at another time.
 
 use super::BenchRequest;
-use super::cases::{Workbench, class_names, noise};
-use super::measure::{peak_rss_mb, reset_peak};
+use super::cases::{Workbench, class_names, noise, pixels};
+use super::measure::{peak_rss_mb, reset_peak, seconds, spread};
+use flatclip::Model;
 use flatclip::classify::ClipEncoder;
 use flatclip::image::DecodeOptions;
 use flatclip::image::views::ViewOptions;
@@ -108,8 +109,7 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
 
     reset_peak();
     let start = Instant::now();
-    let mut task = Task::from_prompt(&given.prompt, clip, model.tokenizer(), classes, 0)?;
-    task.statistics.clone_from(&given.statistics);
+    let task = given.task(&model, classes)?;
     adapter.prepare(&task)?;
     let prepare = start.elapsed().as_secs_f64();
     let encoder = ClipEncoder {
@@ -122,11 +122,9 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
         generated: None,
     };
     let pixels = pixels(clip, views);
-    let mut turns = Turns::default();
+    let mut turns: Vec<Turn> = Vec::new();
     for turn in 0..=args.repeats {
-        let start = Instant::now();
-        std::hint::black_box(encoder.encode(&pixels, views)?);
-        let encode = start.elapsed().as_secs_f64();
+        let encode = seconds(|| encoder.encode(&pixels, views))?;
         let start = Instant::now();
         let features = encoder.encode(&pixels, views)?;
         let image = ViewSet {
@@ -144,82 +142,55 @@ pub fn time_method(args: &BenchRequest, name: &str, progress: &dyn Progress) -> 
         }
         // The first turn warms up.
         if turn > 0 {
-            turns.add(encode, image, image - encoded);
+            turns.push([encode, image, image - encoded]);
         }
     }
     let mut stand_ins = given.stand_ins;
     if options.contains_key("margin") {
         stand_ins.push("every view counts as reliable".to_owned());
     }
-    Ok(turns.row(name, views, prepare, stand_ins))
+    Ok(row(&turns, name, views, prepare, stand_ins))
 }
 
 fn encode_row(args: &BenchRequest, clip: &Clip) -> Result<MethodTiming> {
     let pixels = pixels(clip, args.views);
     reset_peak();
-    let mut turns = Turns::default();
+    let mut turns: Vec<Turn> = Vec::new();
     for turn in 0..=args.repeats {
-        let start = Instant::now();
-        std::hint::black_box(clip.encode_images(&pixels, args.views)?);
-        let time = start.elapsed().as_secs_f64();
+        let time = seconds(|| clip.encode_images(&pixels, args.views))?;
         if turn > 0 {
-            turns.add(time, time, 0.0);
+            turns.push([time, time, 0.0]);
         }
     }
-    Ok(turns.row(ENCODE, args.views, 0.0, Vec::new()))
+    Ok(row(&turns, ENCODE, args.views, 0.0, Vec::new()))
 }
 
-pub(super) fn pixels(clip: &Clip, views: usize) -> Vec<f32> {
-    noise("pixels", views * 3 * clip.image_size() * clip.image_size())
-}
+/// Times of encoding, of the whole image and of the adapter alone, of one turn.
+type Turn = [f64; 3];
 
-/// Smallest, median and largest of at least one value.
-fn spread(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    let count = values.len();
-    [values[0], (values[(count - 1) / 2] + values[count / 2]) / 2.0, values[count - 1]]
-}
-
-/// Times of encoding, of the whole image and of the adapter alone, turn by turn.
-#[derive(Default)]
-struct Turns {
-    encode: Vec<f64>,
-    image: Vec<f64>,
-    added: Vec<f64>,
-}
-
-impl Turns {
-    fn add(&mut self, encode: f64, image: f64, added: f64) {
-        self.encode.push(encode);
-        self.image.push(image);
-        self.added.push(added);
-    }
-
-    fn row(self, method: &str, views: usize, prepare: f64, stand_ins: Vec<String>) -> MethodTiming {
-        let ratios = self.image.iter().zip(&self.encode).map(|(image, encode)| image / encode).collect();
-        let repeats = self.image.len();
-        let [fastest, median, slowest] = spread(self.image);
-        MethodTiming {
-            method: method.to_owned(),
-            views,
-            prepare,
-            median,
-            fastest,
-            slowest,
-            repeats,
-            added: spread(self.added)[1],
-            encode: spread(self.encode)[1],
-            ratio: spread(ratios)[1],
-            peak_rss_mb: peak_rss_mb(),
-            stand_ins,
-        }
+/// The row of at least one turn.
+fn row(turns: &[Turn], method: &str, views: usize, prepare: f64, stand_ins: Vec<String>) -> MethodTiming {
+    let [fastest, median, slowest] = spread(turns.iter().map(|[_, image, _]| *image).collect());
+    MethodTiming {
+        method: method.to_owned(),
+        views,
+        prepare,
+        median,
+        fastest,
+        slowest,
+        repeats: turns.len(),
+        added: spread(turns.iter().map(|[.., added]| *added).collect())[1],
+        encode: spread(turns.iter().map(|[encode, ..]| *encode).collect())[1],
+        ratio: spread(turns.iter().map(|[encode, image, _]| image / encode).collect())[1],
+        peak_rss_mb: peak_rss_mb(),
+        stand_ins,
     }
 }
 
 /// Prompt, statistics and generated views of the right shape.
 pub(super) struct Given {
     pub(super) prompt: Arc<Prompt>,
-    pub(super) statistics: Option<Arc<SourceStatistics>>,
+    statistics: Option<Arc<SourceStatistics>>,
     pub(super) generated: Option<Matrix>,
     stand_ins: Vec<String>,
 }
@@ -243,6 +214,12 @@ impl Given {
             Features::unit(Matrix::from_vec(GENERATED, dim, noise("generated", GENERATED * dim))).0
         });
         Ok(Self { prompt: Arc::new(prompt), statistics, generated, stand_ins })
+    }
+
+    pub(super) fn task(&self, model: &Model, classes: Vec<String>) -> Result<Task> {
+        let mut task = Task::from_prompt(&self.prompt, model.clip(), model.tokenizer(), classes, 0)?;
+        task.statistics.clone_from(&self.statistics);
+        Ok(task)
     }
 }
 

@@ -12,10 +12,9 @@ pub use methods::{MethodTiming, method_names, time_method};
 pub use rates::Rates;
 
 use cases::{CASES, Workbench};
-use flatclip::ModelBuilder;
 use flatclip::model::Precision;
 use flatclip::progress::Progress;
-use flatclip::{Error, Result};
+use flatclip::{Error, ModelBuilder, Result};
 use std::path::PathBuf;
 
 /// What is measured.

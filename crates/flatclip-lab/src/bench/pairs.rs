@@ -1,8 +1,8 @@
 //! Cases that compare two forms of the same work, which take turns in one process: their ratio does not depend on how busy the
 //! machine was at another time.
 
-use super::cases::{Workbench, class_names};
-use super::measure::{CaseTiming, reset_peak};
+use super::cases::{Workbench, class_names, pixels};
+use super::measure::{CaseTiming, reset_peak, seconds, spread};
 use flatclip::classify::{batch_images, in_batches};
 use flatclip::image::{DecodeOptions, open_noted};
 use flatclip::methods::adapters::stss::{self, Stss};
@@ -14,7 +14,6 @@ use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
 use rayon::prelude::*;
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// Files of the case `files`.
 const FILES: usize = 500;
@@ -32,31 +31,28 @@ fn in_turns(
 ) -> Result<Vec<CaseTiming>> {
     reset_peak();
     let mut times = [Vec::new(), Vec::new()];
-    for turn in 0..=bench.repeats() {
+    for turn in 0..=bench.request.repeats {
         for (work, times) in works.iter_mut().zip(&mut times) {
-            let start = Instant::now();
-            work()?;
+            let time = seconds(work)?;
             if turn > 0 {
-                times.push(start.elapsed().as_secs_f64());
+                times.push(time);
             }
         }
     }
-    let mut ratios: Vec<f64> = times[0].iter().zip(&times[1]).map(|(first, second)| first / second).collect();
-    ratios.sort_by(f64::total_cmp);
-    let median = (ratios[(ratios.len() - 1) / 2] + ratios[ratios.len() / 2]) / 2.0;
-    bench.note(&format!("{ratio}: {median:.3}"));
+    let ratios = times[0].iter().zip(&times[1]).map(|(first, second)| first / second).collect();
+    bench.progress.note(&format!("{ratio}: {:.3}", spread(ratios)[1]));
     Ok(names.into_iter().zip(times).map(|(name, times)| CaseTiming::new(name, times, None)).collect())
 }
 
 /// Image files embedded as `predict` and `embed` do, one view each, and as many views encoded from ready pixels.
 pub(super) fn files(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
-    let Some(file) = bench.image() else {
-        bench.note("files: skipped, it needs an image; name one");
+    let Some(file) = bench.request.image.clone() else {
+        bench.progress.note("files: skipped, it needs an image; name one");
         return Ok(Vec::new());
     };
-    let (model, views) = (bench.load(Towers::Image)?, bench.views());
+    let (model, views) = (bench.load(Towers::Image)?, bench.request.views);
     let clip = model.clip();
-    let pixels = bench.pixels(clip);
+    let pixels = pixels(clip, views);
     let paths: Vec<PathBuf> = vec![file; FILES];
     let open = |path: &PathBuf| model.view_pixels(&open_noted(path, &DecodeOptions::default())?.0, 1, 0);
     let encode = |batch: Vec<Result<Vec<f32>>>| -> Vec<Result<()>> {
@@ -86,7 +82,7 @@ pub(super) fn files(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
 /// Views scored by STSS from ready features: the score of every view, and lower bounds where they suffice. The features are drawn:
 /// each view is near the text of a class, some more, some less.
 pub(super) fn stss_scores(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
-    let (views, count) = (bench.views(), bench.classes());
+    let (views, count) = (bench.request.views, bench.request.classes);
     let options = stss::Config::default();
     let (directions, scale) = (options.perturbations, 100.0);
     let base = drawn("text", count, None);

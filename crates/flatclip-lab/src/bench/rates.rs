@@ -1,28 +1,28 @@
 //! What an image, an answer and a training step cost on this machine, measured in moments and kept, so that long work can be
 //! priced before it starts.
 
-use super::cases::{class_names, noise};
-use super::methods::{Given, pixels};
+use super::cases::{class_names, noise, pixels};
+use super::measure::seconds;
+use super::methods::Given;
 use crate::data::feature_bank::FeatureBank;
 use crate::data::{self, OpenOptions};
 use crate::train::{TuneCost, TuneRequest, with_text_tower};
 use crate::tuners::{Batch, Input, TuneTask};
 use crate::{EvaluateRequest, PromptChoice, ViewChoice, evaluate};
-use flatclip::Model;
 use flatclip::files::write_atomic;
 use flatclip::image::Image;
 use flatclip::image::sheet::encode_png;
 use flatclip::image::views::ViewPolicy;
-use flatclip::methods::{Task, ViewSet, adapter};
+use flatclip::methods::{ViewSet, adapter};
 use flatclip::model::Features;
 use flatclip::progress::Progress;
 use flatclip::prompt::Prompt;
-use flatclip::{Error, Result};
+use flatclip::{Error, Model, Result};
 use flatclip_tensor::{Matrix, isa};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Images of a measurement, and their size: a usual photo of ImageNet.
 const IMAGES: usize = 4;
@@ -136,16 +136,11 @@ fn on_line(classes: usize, at: impl Fn(usize) -> Result<f64>) -> Result<f64> {
 
 /// The faster of two runs after one that warms up; a long run is not repeated.
 fn fastest(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
-    let mut time = || -> Result<f64> {
-        let start = Instant::now();
-        work()?;
-        Ok(start.elapsed().as_secs_f64())
-    };
-    let first = time()?;
+    let first = seconds(&mut work)?;
     if first > 1.0 {
         return Ok(first);
     }
-    Ok(time()?.min(time()?))
+    Ok(seconds(&mut work)?.min(seconds(&mut work)?))
 }
 
 fn image(model: &Model, policy: ViewPolicy, views: usize) -> Result<f64> {
@@ -181,18 +176,12 @@ fn answer(model: &Model, method: &str, options: &toml::Table, views: usize, clas
     let clip = model.clip();
     let mut adapter = adapter(method)?.build(options)?;
     let needs = adapter.needs().unwrap_or(flatclip::methods::adapter(method)?.needs);
-    let given = Given::new(clip, &needs)?;
-    let names = class_names(classes);
-    let mut task = if clip.config().text.is_some() {
-        Task::from_prompt(&given.prompt, clip, model.tokenizer(), names, 0)?
-    } else {
-        let rows = Matrix::from_vec(classes, model.width(), noise("classes", classes * model.width()));
-        let prompt = std::sync::Arc::new(Prompt::features(rows)?);
-        Task::from_prompt(&prompt, clip, model.tokenizer(), names, 0)?
-    };
-    task.statistics.clone_from(&given.statistics);
+    let (mut given, width) = (Given::new(clip, &needs)?, model.width());
+    if clip.config().text.is_none() {
+        given.prompt = Arc::new(Prompt::features(Matrix::from_vec(classes, width, noise("classes", classes * width)))?);
+    }
+    let task = given.task(model, class_names(classes))?;
     adapter.prepare(&task)?;
-    let width = model.width();
     let features = Features::unit(Matrix::from_vec(views, width, noise("views", views * width)));
     let pixels = if needs.pixels { pixels(clip, views) } else { Vec::new() };
     fastest(|| {
@@ -209,7 +198,6 @@ fn answer(model: &Model, method: &str, options: &toml::Table, views: usize, clas
 fn step(model: &Model, cost: &TuneCost, classes: usize) -> Result<f64> {
     let (clip, width) = (model.clip(), model.width());
     let TuneCost { spec, options, batch, .. } = cost;
-    let batch = *batch;
     let names = class_names(classes);
     let labels: Vec<usize> = (0..classes).collect();
     let bank = FeatureBank::new(1, Matrix::from_vec(classes, width, noise("bank", classes * width)))?;
@@ -224,13 +212,13 @@ fn step(model: &Model, cost: &TuneCost, classes: usize) -> Result<f64> {
         seed: 0,
     };
     let tuner = (spec.build)(options, &task)?;
-    let mine: Vec<usize> = (0..batch).map(|i| i % classes).collect();
-    let features = Features::unit(Matrix::from_vec(batch, width, noise("batch", batch * width))).0;
-    let empty = Matrix::default();
-    let pixels = if spec.input == Input::Pixels { pixels(clip, batch) } else { Vec::new() };
-    let batch = match spec.input {
-        Input::Features => Batch { labels: &mine, features: &features, pixels: &[] },
-        Input::Pixels => Batch { labels: &mine, features: &empty, pixels: &pixels },
+    let mine: Vec<usize> = (0..*batch).map(|i| i % classes).collect();
+    let (features, pixels) = match spec.input {
+        Input::Features => {
+            (Features::unit(Matrix::from_vec(*batch, width, noise("batch", batch * width))).0, Vec::new())
+        }
+        Input::Pixels => (Matrix::default(), pixels(clip, *batch)),
     };
+    let batch = Batch { labels: &mine, features: &features, pixels: &pixels };
     fastest(|| tuner.step(clip, &batch, usize::MAX).map(drop))
 }
