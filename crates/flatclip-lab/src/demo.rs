@@ -3,7 +3,7 @@
 
 use crate::data::{self, Dataset, OpenOptions, Sample};
 use crate::eval::metrics::paired;
-use crate::report::{Page, Section, Table, data_address};
+use crate::report::{Page, Section, Table, data_address, wrapped};
 use crate::reproduce::{Recipe, ReproduceRequest, Results, plan, reproduce};
 use flatclip::progress::Progress;
 use flatclip::{Classifier, Error, Model, Result};
@@ -140,7 +140,7 @@ impl Told<'_> {
         );
         let sheet = data_address(&stss.view_sheet(&image, &answer, COLUMNS, SIDE)?);
         let caption = "Every view with its score and its own prediction; the selected ones are framed.";
-        Ok(Section { images: vec![(caption.to_owned(), sheet)], ..section("1. One image and its views", text) })
+        Ok(Section { images: vec![(caption.to_owned(), sheet)], ..Section::new("1. One image and its views", text) })
     }
 
     fn example(&self) -> Result<(Dataset, Sample)> {
@@ -165,7 +165,7 @@ impl Told<'_> {
             self.gain("STSS", "zero-shot", &shifted)?,
         );
         let figure = self.results.bars("Untuned prompt, by style", &["zero-shot", "ZERO", "STSS"], &shifted);
-        Ok(Section { figures: vec![figure], ..section("2. What views gain on shifted styles", text) })
+        Ok(Section { figures: vec![figure], ..Section::new("2. What views gain on shifted styles", text) })
     }
 
     fn what_tuning_gains(&self) -> Result<Section> {
@@ -178,7 +178,7 @@ impl Told<'_> {
             self.share("zero-shot", &photos),
         );
         let figure = self.results.bars("One view, photos", &["zero-shot", "CoOp", "SAPT"], &photos);
-        Ok(Section { figures: vec![figure], ..section("3. What tuning gains on photos", text) })
+        Ok(Section { figures: vec![figure], ..Section::new("3. What tuning gains on photos", text) })
     }
 
     /// CoOp's and SAPT's surfaces side by side.
@@ -186,7 +186,7 @@ impl Told<'_> {
         let text = "The training loss around the two tuned prompts, along the same two random directions. SAPT looks for a \
                     flat place, CoOp does not.";
         let found = self.results.sections().iter().find(|section| !section.figures.is_empty()).cloned();
-        Section { title: "4. Where the prompts ended".to_owned(), text: text.to_owned(), ..found.unwrap_or_default() }
+        Section { title: "4. Where the prompts ended".into(), text: text.into(), ..found.unwrap_or_default() }
     }
 
     fn table(&self) -> Result<Section> {
@@ -200,7 +200,10 @@ impl Told<'_> {
             self.gain("FGA", "ZERO", &shifted)?,
             self.gain("FGA", "CoOp + ZERO", &shifted)?,
         );
-        Ok(Section { tables: self.results.tables.iter().take(2).cloned().collect(), ..section("5. The table", text) })
+        Ok(Section {
+            tables: self.results.tables.iter().take(2).cloned().collect(),
+            ..Section::new("5. The table", text)
+        })
     }
 
     fn share(&self, row: &str, columns: &[usize]) -> String {
@@ -219,10 +222,6 @@ impl Told<'_> {
     }
 }
 
-fn section(title: &str, text: String) -> Section {
-    Section { title: title.to_owned(), text, ..Section::default() }
-}
-
 /// `sketch` of `pocket:sketch`.
 fn style(name: &str) -> &str {
     name.split(':').nth(1).unwrap_or(name)
@@ -231,7 +230,7 @@ fn style(name: &str) -> &str {
 impl Demonstration {
     /// The story in short, for a terminal.
     pub fn text(&self) -> String {
-        let told = |section: &Section| format!("{}\n{}", section.title, wrapped(&section.text, 110));
+        let told = |section: &Section| format!("{}\n{}", section.title, paragraphs(&section.text, 110));
         let mut parts: Vec<String> = self.sections.iter().map(told).collect();
         parts.extend(self.results.tables.first().map(Table::to_text));
         parts.join("\n\n")
@@ -247,20 +246,10 @@ impl Demonstration {
 }
 
 /// Lines of at most `width` characters, broken between words; empty lines stay.
-fn wrapped(text: &str, width: usize) -> String {
-    let paragraph = |paragraph: &str| {
-        let mut lines = vec![String::new()];
-        for word in paragraph.split_whitespace() {
-            let line = lines.last_mut().filter(|line| line.chars().count() + 1 + word.chars().count() <= width);
-            match line {
-                Some(line) if line.is_empty() => line.push_str(word),
-                Some(line) => *line += &format!(" {word}"),
-                None => lines.push(word.to_owned()),
-            }
-        }
-        lines.join("\n").trim_start().to_owned()
-    };
-    text.split("\n\n").map(paragraph).collect::<Vec<_>>().join("\n\n")
+fn paragraphs(text: &str, width: usize) -> String {
+    let words = |paragraph: &str| paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines = |paragraph: &str| wrapped(&words(paragraph), width).join("\n");
+    text.split("\n\n").map(lines).collect::<Vec<_>>().join("\n\n")
 }
 
 /// Replaces an earlier demonstration, but nothing else.
@@ -279,11 +268,11 @@ fn make_room(dir: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::wrapped;
+    use super::paragraphs;
 
     #[test]
     fn long_text_is_broken_between_words_and_paragraphs_stay() {
-        assert_eq!(wrapped("one two  three\n\nfour", 8), "one two\nthree\n\nfour");
-        assert_eq!(wrapped("unbreakable it", 4), "unbreakable\nit");
+        assert_eq!(paragraphs("one two  three\n\nfour", 8), "one two\nthree\n\nfour");
+        assert_eq!(paragraphs("unbreakable it", 4), "unbreakable\nit");
     }
 }

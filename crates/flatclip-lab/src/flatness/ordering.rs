@@ -5,6 +5,7 @@
 //! perturbation at all.
 
 use super::Separation;
+use super::scores::quantile;
 use flatclip::rng::Stream;
 use serde::{Deserialize, Serialize};
 
@@ -77,23 +78,19 @@ impl Ordering {
 fn claim(kind: &ScoreKind<'_>, seed: u64) -> Option<(OrderClaim, Vec<f64>)> {
     let (near, far) = (kind.near, kind.far);
     let gap = Separation::measure(near, far)?.largest.1;
-    let mut stream = Stream::new(seed, &["ordering", "bootstrap"]);
-    let gaps: Vec<f64> = (0..DRAWS)
-        .map(|_| largest_gap(draw(near, near.len(), &mut stream), draw(far, far.len(), &mut stream)))
-        .collect();
-    let mut stream = Stream::new(seed, &["ordering", "null"]);
-    let mut null: Vec<f64> = (0..DRAWS)
-        .map(|_| largest_gap(draw(near, near.len(), &mut stream), draw(near, far.len(), &mut stream)))
-        .collect();
+    let draws = |purpose: &str, far: &[f32]| -> Vec<f64> {
+        let mut stream = Stream::new(seed, &["ordering", purpose]);
+        let mut draw = |scores: &[f32], count: usize| -> Vec<f32> {
+            (0..count).map(|_| scores[stream.below(scores.len())]).collect()
+        };
+        (0..DRAWS).map(|_| largest_gap(draw(near, near.len()), draw(far, kind.far.len()))).collect()
+    };
+    let (gaps, null) = (draws("bootstrap", far), draws("null", near));
     let interval = basic(gap, gaps.clone());
-    let null = (null.iter().sum::<f64>() / DRAWS as f64, quantile(&mut null, LEVEL));
+    let null = (null.iter().sum::<f64>() / DRAWS as f64, quantile(null, LEVEL));
     let holds = interval.0 > 0.0 && gap > null.1;
     let images = (near.len(), far.len());
     Some((OrderClaim { score: kind.name.clone(), images, gap, interval, null, holds }, gaps))
-}
-
-fn draw(scores: &[f32], count: usize, stream: &mut Stream) -> Vec<f32> {
-    (0..count).map(|_| scores[stream.below(scores.len())]).collect()
 }
 
 /// The largest difference of both shares below a threshold.
@@ -112,16 +109,10 @@ fn largest_gap(mut near: Vec<f32>, mut far: Vec<f32>) -> f64 {
 }
 
 /// The basic bootstrap interval of a value from its draws.
-fn basic(value: f64, mut draws: Vec<f64>) -> (f64, f64) {
+fn basic(value: f64, draws: Vec<f64>) -> (f64, f64) {
     let tail = (1.0 - LEVEL) / 2.0;
-    let (low, high) = (quantile(&mut draws, tail), quantile(&mut draws, 1.0 - tail));
+    let (low, high) = (quantile(draws.clone(), tail), quantile(draws, 1.0 - tail));
     (2.0 * value - high, 2.0 * value - low)
-}
-
-fn quantile(values: &mut [f64], share: f64) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    let place = (share * values.len() as f64).ceil() as usize;
-    values[place.clamp(1, values.len()) - 1]
 }
 
 #[cfg(test)]

@@ -33,28 +33,13 @@ const DECILES: usize = 10;
 impl Scores {
     /// Share of right answers.
     pub fn accuracy(&self) -> f64 {
-        mean(self.right.iter().map(|&right| f64::from(u8::from(right))))
-    }
-
-    /// Mean score.
-    pub(crate) fn mean_score(&self) -> f64 {
-        mean(self.scores.iter().map(|&s| f64::from(s)))
-    }
-
-    /// Mean distance.
-    pub(crate) fn mean_distance(&self) -> f64 {
-        mean(self.distances.iter().map(|&d| f64::from(d)))
-    }
-
-    /// Mean entropy at the prompt.
-    pub(crate) fn mean_entropy(&self) -> f64 {
-        mean(self.entropies.iter().map(|&h| f64::from(h)))
+        mean(self.right.iter().copied())
     }
 
     /// The left side of the bound.
     pub(crate) fn left(&self, delta: f64) -> Left {
-        let mean = mean(self.floored.iter().map(|&h| f64::from(h)));
-        let below = |share: f64| quantile(&self.floored, share);
+        let mean = mean(self.floored.iter().copied());
+        let below = |delta: f64| quantile(self.floored.iter().copied().map(f64::from).collect(), 1.0 - delta);
         Left { mean, quantile: below(delta / 2.0) - mean, pointwise: below(delta) }
     }
 
@@ -65,24 +50,23 @@ impl Scores {
         let group = |bin: usize| &order[bin * order.len() / DECILES..(bin + 1) * order.len() / DECILES];
         (0..DECILES)
             .map(|bin| Decile {
-                score: mean(group(bin).iter().map(|&i| f64::from(self.scores[i]))),
-                accuracy: mean(group(bin).iter().map(|&i| f64::from(u8::from(self.right[i])))),
+                score: mean(group(bin).iter().map(|&i| self.scores[i])),
+                accuracy: mean(group(bin).iter().map(|&i| self.right[i])),
             })
             .collect()
     }
 }
 
-/// The value that all but a share `delta` of the values are below; 0 without any.
-fn quantile(values: &[f32], delta: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f32::total_cmp);
-    let place = ((1.0 - delta) * sorted.len() as f64).ceil() as usize;
-    sorted.get(place.clamp(1, sorted.len().max(1)) - 1).map_or(0.0, |&value| f64::from(value))
+/// The value that a share of the values does not exceed; 0 without any.
+pub(super) fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let place = (share * values.len() as f64).ceil() as usize;
+    values.get(place.clamp(1, values.len().max(1)) - 1).copied().unwrap_or_default()
 }
 
 /// Zero for no value.
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
+pub(crate) fn mean(values: impl Iterator<Item = impl Into<f64>>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value.into(), count + 1));
     sum / count.max(1) as f64
 }
 

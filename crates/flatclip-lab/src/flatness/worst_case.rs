@@ -104,16 +104,23 @@ impl WorstCase {
         let starts: Vec<Vec<f32>> = std::iter::once(ball.zero()).chain(best.map(|i| random[i].clone())).collect();
         found.ascend(&ball, starts.clone(), search.steps)?;
         let own_images = found.own_ascents(&ball, search.own_images, search.own_steps)?;
-        let counts = Self {
+        Ok(Self {
             radius: search.radius,
+            images: labels.len(),
+            centre,
+            shared: found.shared,
+            per_image: found.mean(|worst| worst.cross),
+            largest_found: found.largest_found,
+            distance: found.mean(|worst| worst.tilde.1),
+            distance_squared: found.mean(|worst| worst.tilde.1.powi(2)),
+            below_floor: found.below_floor,
+            contexts: found.contexts,
             steps: search.steps,
             starts: starts.len(),
             directions: search.directions,
             own_images,
             own_steps: search.own_steps,
-            ..found.result()
-        };
-        Ok(Self { centre, ..counts })
+        })
     }
 
     /// The rise of the mean loss for one eps of all images, the sharpness at the radius: a lower estimate.
@@ -222,26 +229,8 @@ impl<'a> Search<'a> {
         Ok(images.len())
     }
 
-    fn result(self) -> WorstCase {
-        let n = self.worst.len().max(1) as f64;
-        let mean = |of: &dyn Fn(&Worst) -> f64| self.worst.iter().map(of).sum::<f64>() / n;
-        WorstCase {
-            radius: 0.0,
-            images: self.worst.len(),
-            centre: 0.0,
-            shared: self.shared,
-            per_image: mean(&|worst| worst.cross),
-            largest_found: self.largest_found,
-            distance: mean(&|worst| worst.tilde.1),
-            distance_squared: mean(&|worst| worst.tilde.1.powi(2)),
-            below_floor: self.below_floor,
-            contexts: self.contexts,
-            steps: 0,
-            starts: 0,
-            directions: 0,
-            own_images: 0,
-            own_steps: 0,
-        }
+    fn mean(&self, of: impl Fn(&Worst) -> f64) -> f64 {
+        self.worst.iter().map(of).sum::<f64>() / self.worst.len().max(1) as f64
     }
 }
 
@@ -307,19 +296,13 @@ pub(super) mod tests {
     /// can rise most, and the distance is taken there.
     #[test]
     fn the_distance_is_taken_where_the_larger_of_both_losses_is_largest() {
-        let mut search = {
-            let probe = Box::leak(Box::new(Probe {
-                name: String::new(),
-                features: Matrix::zeros(1, 1),
-                labels: Some(vec![0]),
-            }));
-            Search::new(probe, &[0], 1.0, Floor::NONE)
-        };
+        let probe = Probe { name: String::new(), features: Matrix::zeros(1, 1), labels: Some(vec![0]) };
+        let mut search = Search::new(&probe, &[0], 1.0, Floor::NONE);
         let loss = |cross: f64, entropy: f64, distance: f64| RowLoss { cross, entropy, distance, plain: cross };
         search.note(0, loss(0.5, 0.1, 0.8));
         search.note(0, loss(0.4, 0.9, 0.3));
         search.note(0, loss(0.6, 0.2, 0.9));
-        let found = search.result();
-        assert_eq!((found.per_image, found.distance), (0.6, 0.3), "cross-entropy alone would give 0.9");
+        let found = (search.mean(|worst| worst.cross), search.mean(|worst| worst.tilde.1));
+        assert_eq!(found, (0.6, 0.3), "cross-entropy alone would give 0.9");
     }
 }

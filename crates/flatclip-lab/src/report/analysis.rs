@@ -1,10 +1,11 @@
 //! What `flatclip analyze` found, in words, tables and figures; and the file that a report reads it from.
 
+use super::Section;
 use super::analysis_tables::SLIPS;
+use super::compose::read_record;
 use super::figure::{Axis, Figure, Layer};
-use super::page::Section;
-use crate::flatness::{Bound, Decile, EntropyGap, Ordering, Scores, Separation, Theory, WorstEntropy};
-use flatclip::{Error, Result};
+use crate::flatness::{Bound, Decile, EntropyGap, Ordering, Scores, Separation, Theory, WorstEntropy, mean};
+use flatclip::Result;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -81,10 +82,10 @@ impl AnalysedSet {
             classes_covered: 0,
             classes: 0,
             accuracy: scores.accuracy(),
-            mean_entropy: scores.mean_entropy(),
+            mean_entropy: mean(scores.entropies.iter().copied()),
             worst_entropy: WorstEntropy::default(),
-            mean_score: scores.mean_score(),
-            mean_distance: scores.mean_distance(),
+            mean_score: mean(scores.scores.iter().copied()),
+            mean_distance: mean(scores.distances.iter().copied()),
             entropy_gap,
             deciles: scores.deciles(),
         }
@@ -94,34 +95,20 @@ impl AnalysedSet {
 impl AnalysisRecord {
     /// Reads the record of an analysis' folder; `None` when the folder holds none.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join(ANALYSIS_FILE);
-        if !path.is_file() {
-            return Ok(None);
-        }
-        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
-        serde_json::from_slice(&bytes).map(Some).map_err(|e| {
-            let reason = format!("not an analysis of this version of flatclip ({e})");
-            Error::Run { path, reason }.with_hint(flatclip::error::Hint::Again("analyze"))
-        })
+        read_record(folder, ANALYSIS_FILE, "an analysis", "analyze")
     }
 
     /// As parts of a page.
     pub fn sections(&self) -> Vec<Section> {
+        let scores = format!("Scores of {} and {}", self.near.name, self.far.name);
         let scores = Section {
-            title: format!("Scores of {} and {}", self.near.name, self.far.name),
-            text: self.reading(),
             tables: vec![self.sets_table(), self.ordering_table(), self.worst_entropy_table()],
             figures: vec![self.score_figure(), self.control_figure(), self.decile_figure()],
-            ..Section::default()
+            ..Section::new(scores, self.reading())
         };
-        let bound = Section {
-            title: "Terms of the generalisation bound".into(),
-            text: self.bound_reading(),
-            tables: vec![self.bound_table()],
-            ..Section::default()
-        };
-        let slips = Section { title: "What we read differently".into(), text: SLIPS.into(), ..Section::default() };
-        vec![scores, bound, slips]
+        let bound = Section::new("Terms of the generalisation bound", self.bound_reading());
+        let bound = Section { tables: vec![self.bound_table()], ..bound };
+        vec![scores, bound, Section::new("What we read differently", SLIPS)]
     }
 
     /// Shares of scores below a threshold.
@@ -137,8 +124,7 @@ impl AnalysisRecord {
     fn shares(&self, title: &str, y: &str, s: &Separation) -> Figure {
         let curve = |name: &str, values: &[f64]| {
             let all = s.thresholds.iter().map(|&t| f64::from(t)).zip(values.iter().copied());
-            let points = all.step_by((s.thresholds.len() / 60).max(1)).collect();
-            Layer::Line { name: name.to_owned(), points, band: None }
+            Layer::line(name, all.step_by((s.thresholds.len() / 60).max(1)).collect())
         };
         Figure::new(title, Axis::new("threshold xi (nats)"), Axis::new(y).within(0.0, 1.0))
             .with(curve(&self.near.name, &s.near))

@@ -1,9 +1,7 @@
 //! The tables of an analysis, and what they say in words. Every number has a note on how it was found and on which side of the truth it
 //! lies.
 
-use super::AnalysisRecord;
-use super::table::{Cell, Table};
-use crate::flatness::OrderClaim;
+use super::{AnalysedSet, AnalysisRecord, Cell, Table};
 
 /// Where the paper's statement and its proof differ, and what is used here.
 pub(super) const SLIPS: &str = "Theorem 4 is printed with 2 mu R_n; its proof, and Theorem 1, have 2 sqrt(2) mu R_n. Both forms are in \
@@ -27,101 +25,62 @@ const ESTIMATE: &str = "neither";
 impl AnalysisRecord {
     /// Both sets side by side.
     pub fn sets_table(&self) -> Table {
-        let header = [
-            "set",
-            "images",
-            "classes",
-            "accuracy",
-            "mean entropy",
-            "mean score",
-            "mean distance",
-            "entropy bound holds",
-            "outputs below eta",
-            "mean gap",
-            "mean bound",
-        ];
-        let mut table = Table::new("Two data sets", header);
-        for set in [&self.near, &self.far] {
-            let gap = &set.entropy_gap;
-            table.push(vec![
-                Cell::text(&set.name),
-                Cell::number(set.images as f64, 0),
-                Cell::text(format!("{} of {}", set.classes_covered, set.classes)),
-                Cell::percent(set.accuracy),
-                Cell::number(set.mean_entropy, 4),
-                Cell::number(set.mean_score, 4),
-                Cell::number(set.mean_distance, 4),
-                Cell::text(format!("{} of {}", gap.holding, gap.count)),
-                Cell::percent(gap.below_floor),
-                Cell::number(gap.mean_gap, 3),
-                Cell::number(gap.mean_bound, 0),
-            ]);
-        }
-        table.notes.push(format!(
-            "images are spread evenly over the set; accuracy in per cent; entropy, score, gap and bound in nats; distance is 1 - cosine; \
-             the entropy bound is Theorem \"ent\" with all probabilities raised to eta = {}; outputs below eta: images, in per cent, \
-             that have a class below it before that",
-            self.near.entropy_gap.eta
-        ));
-        table
+        Table::of("Two data sets", [&self.near, &self.far])
+            .column("set", |set| Cell::text(&set.name))
+            .column("images", |set| Cell::count(set.images))
+            .column("classes", |set| Cell::text(format!("{} of {}", set.classes_covered, set.classes)))
+            .column("accuracy", |set| Cell::percent(set.accuracy))
+            .column("mean entropy", |set| Cell::number(set.mean_entropy, 4))
+            .column("mean score", |set| Cell::number(set.mean_score, 4))
+            .column("mean distance", |set| Cell::number(set.mean_distance, 4))
+            .column("entropy bound holds", |AnalysedSet { entropy_gap: gap, .. }| {
+                Cell::text(format!("{} of {}", gap.holding, gap.count))
+            })
+            .column("outputs below eta", |set| Cell::percent(set.entropy_gap.below_floor))
+            .column("mean gap", |set| Cell::number(set.entropy_gap.mean_gap, 3))
+            .column("mean bound", |set| Cell::number(set.entropy_gap.mean_bound, 0))
+            .with_note(format!(
+                "images are spread evenly over the set; accuracy in per cent; entropy, score, gap and bound in nats; distance is 1 - \
+                 cosine; the entropy bound is Theorem \"ent\" with all probabilities raised to eta = {}; outputs below eta: images, \
+                 in per cent, that have a class below it before that",
+                self.near.entropy_gap.eta
+            ))
     }
 
     /// The ordering claim, its null comparison and its control.
     pub fn ordering_table(&self) -> Table {
-        let header =
-            ["score", "largest gap", "holds", "95 % interval", "near against near", "its 95 % quantile", "images"];
-        let mut table = Table::new("Is P(score < xi) larger on the nearer set?", header);
-        for claim in &self.ordering.claims {
-            let OrderClaim { score, images, gap, interval, null, holds } = claim;
-            table.push(vec![
-                Cell::text(score),
-                Cell::number(*gap, 3),
-                Cell::text(if *holds { "yes" } else { "not shown" }),
-                Cell::text(format!("{:.3} to {:.3}", interval.0, interval.1)),
-                Cell::number(null.0, 3),
-                Cell::number(null.1, 3),
-                Cell::text(format!("{} and {}", images.0, images.1)),
-            ]);
-        }
-        table.notes.push(
-            "largest gap: the largest P(score < xi | nearer) - P(score < xi | farther) over all xi, which is never negative; interval: \
-             basic bootstrap over images; near against near: the same gap between two draws of the nearer set, of the same sizes; it \
-             holds where the interval is above zero and the gap above the quantile"
-                .into(),
-        );
-        table
+        Table::of("Is P(score < xi) larger on the nearer set?", &self.ordering.claims)
+            .column("score", |claim| Cell::text(&claim.score))
+            .column("largest gap", |claim| Cell::number(claim.gap, 3))
+            .column("holds", |claim| Cell::text(if claim.holds { "yes" } else { "not shown" }))
+            .column("95 % interval", |claim| {
+                Cell::text(format!("{:.3} to {:.3}", claim.interval.0, claim.interval.1))
+            })
+            .column("near against near", |claim| Cell::number(claim.null.0, 3))
+            .column("its 95 % quantile", |claim| Cell::number(claim.null.1, 3))
+            .column("images", |claim| Cell::text(format!("{} and {}", claim.images.0, claim.images.1)))
+            .with_note(
+                "largest gap: the largest P(score < xi | nearer) - P(score < xi | farther) over all xi, which is never negative; \
+                 interval: basic bootstrap over images; near against near: the same gap between two draws of the nearer set, of the \
+                 same sizes; it holds where the interval is above zero and the gap above the quantile",
+            )
     }
 
     /// The worst-case entropy by both searches.
     pub fn worst_entropy_table(&self) -> Table {
         let (random, steps) = (self.near.worst_entropy.directions, self.near.worst_entropy.steps);
-        let header = [
-            "set".to_owned(),
-            "images".to_owned(),
-            "entropy at the prompt".to_owned(),
-            format!("{random} random directions"),
-            format!("ascent, {steps} steps, 1 start"),
-            "ratio".to_owned(),
-        ];
         let title = format!("Worst-case entropy H^rho within radius {}", self.bound.worst_case.radius);
-        let mut table = Table::new(title, header);
-        for set in [&self.near, &self.far] {
-            let worst = &set.worst_entropy;
-            table.push(vec![
-                Cell::text(&set.name),
-                Cell::number(worst.images as f64, 0),
-                Cell::number(worst.entropy, 4),
-                Cell::number(worst.random, 4),
-                Cell::number(worst.ascent, 4),
-                Cell::number(worst.ratio(), 2),
-            ]);
-        }
-        table.notes.push(
-            "means in nats over the same images, spread over the set; both are lower estimates of H^rho: random directions are what an \
-             STSS score is, ascent of each image's own entropy comes closer"
-                .into(),
-        );
-        table
+        Table::of(title, [(&self.near.name, &self.near.worst_entropy), (&self.far.name, &self.far.worst_entropy)])
+            .column("set", |(name, _)| Cell::text(*name))
+            .column("images", |(_, worst)| Cell::count(worst.images))
+            .column("entropy at the prompt", |(_, worst)| Cell::number(worst.entropy, 4))
+            .column(format!("{random} random directions"), |(_, worst)| Cell::number(worst.random, 4))
+            .column(format!("ascent, {steps} steps, 1 start"), |(_, worst)| Cell::number(worst.ascent, 4))
+            .column("ratio", |(_, worst)| Cell::number(worst.ratio(), 2))
+            .with_note(
+                "means in nats over the same images, spread over the set; both are lower estimates of H^rho: random directions are \
+                 what an STSS score is, ascent of each image's own entropy comes closer",
+            )
     }
 
     /// What the sets show.

@@ -1,6 +1,6 @@
 //! One cell of a table: its text, and the numbers behind it.
 
-use crate::eval::metrics::{Interval, Metrics};
+use crate::eval::metrics::{Interval, Metrics, Paired};
 use serde::{Serialize, Serializer};
 
 /// One cell.
@@ -72,6 +72,16 @@ impl Cell {
         Self { text: show(low, high), parts: vec![("low", low), ("high", high)], ..Self::default() }
     }
 
+    /// The difference of two runs in points.
+    pub(crate) fn difference(found: &Paired) -> Self {
+        Self::signed(100.0 * found.difference, 2)
+    }
+
+    /// Its interval.
+    pub(crate) fn signed_interval(found: &Paired) -> Self {
+        Self::interval(found.interval, |low, high| format!("{low:+.2} to {high:+.2}"))
+    }
+
     /// A p-value; of a very small one it is enough to know that.
     pub(crate) fn p_value(p: f64) -> Self {
         let plain = Self::number(p, 4);
@@ -87,9 +97,18 @@ impl Cell {
         }
     }
 
-    /// That of a run.
     pub(crate) fn nll_of(metrics: &Metrics) -> Self {
         Self::nll(metrics.nll, metrics.infinite_nll)
+    }
+
+    /// The same with another text, which also shows a whole number of this name.
+    pub(crate) fn with_part(self, text: String, name: &'static str, value: usize) -> Self {
+        Self { text, parts: vec![(name, value as f64)], ..self }
+    }
+
+    /// The cell of a value, or a dash.
+    pub(crate) fn some<T>(value: Option<T>, cell: impl FnOnce(T) -> Self) -> Self {
+        value.map_or_else(Self::none, cell)
     }
 
     /// A dash.

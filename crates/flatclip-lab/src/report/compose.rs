@@ -1,14 +1,10 @@
 //! What a report is made of: its tables by kind, the findings of landscapes and analyses, the page.
 
-use super::analysis::AnalysisRecord;
-use super::cell::Cell;
-use super::confusion::ConfusionMatrix;
-use super::figures::{ece_bars, reliability, score_quantiles, top1_bars};
-use super::landscape::LandscapeRecord;
-use super::page::{Page, Section};
-use super::runs::Run;
-use super::table::Table;
-use flatclip::Result;
+use super::{AnalysisRecord, Cell, ConfusionMatrix, LandscapeRecord, Page, Run, Section, Table};
+use super::{ece_bars, reliability, score_quantiles, top1_bars};
+use flatclip::error::Hint;
+use flatclip::{Error, Result};
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
 /// What a table is about.
@@ -51,8 +47,8 @@ impl TableKind {
 
 fn confusion_section(runs: &[Run]) -> Result<Section> {
     let figures = ConfusionMatrix::of_all(runs)?.iter().map(ConfusionMatrix::figure).collect();
-    let text = "A row is a true class, a column an answer; a perfect run has only its diagonal.".into();
-    Ok(Section { title: "Confusions".into(), text, figures, folded: true, ..Section::default() })
+    let text = "A row is a true class, a column an answer; a perfect run has only its diagonal.";
+    Ok(Section { figures, folded: true, ..Section::new("Confusions", text) })
 }
 
 /// Landscapes and analyses in the given folders, and the paths that are neither.
@@ -76,6 +72,24 @@ fn sections_of(folder: &Path) -> Result<Vec<Section>> {
     let landscape = LandscapeRecord::read(folder)?.map(|record| record.section(&format!("Landscape{name}")));
     let analysis = AnalysisRecord::read(folder)?.map(|record| record.sections());
     Ok(landscape.into_iter().chain(analysis.into_iter().flatten()).collect())
+}
+
+/// The record of a landscape or an analysis; `None` when the folder holds none. `what` is made by the command `again`.
+pub(super) fn read_record<T: DeserializeOwned>(
+    folder: &Path,
+    file: &str,
+    what: &str,
+    again: &'static str,
+) -> Result<Option<T>> {
+    let path = folder.join(file);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|e| {
+        let reason = format!("not {what} of this version of flatclip ({e})");
+        Error::Run { path, reason }.with_hint(Hint::Again(again))
+    })
 }
 
 /// Folders directly inside, by name; a path that cannot be listed is reported when its runs are read.
@@ -104,50 +118,34 @@ impl Page {
         };
         let (main, details): (Vec<_>, Vec<_>) = tables.into_iter().partition(|(kind, _)| main(*kind));
         let only = |tables: Vec<(TableKind, Table)>| tables.into_iter().map(|(_, table)| table).collect::<Vec<Table>>();
-        let mut sections = vec![Section { title: "Results".into(), tables: only(main), ..Section::default() }];
+        let mut sections = vec![Section { tables: only(main), ..Section::new("Results", "") }];
         if many {
             sections[0].figures.push(top1_bars(runs));
         }
-        sections.push(Section {
-            title: "Calibration".into(),
-            text: "How far confidence is from accuracy.".into(),
-            figures: if many { vec![ece_bars(runs)] } else { reliability(runs) },
-            ..Section::default()
-        });
+        let figures = if many { vec![ece_bars(runs)] } else { reliability(runs) };
+        sections.push(Section { figures, ..Section::new("Calibration", "How far confidence is from accuracy.") });
         let scores = score_quantiles(runs);
         if !scores.is_empty() {
-            sections.push(Section {
-                title: "Accuracy by score".into(),
-                text: "Does a lower score of the selected views mean a more reliable answer?".into(),
-                figures: scores,
-                ..Section::default()
-            });
+            let text = "Does a lower score of the selected views mean a more reliable answer?";
+            sections.push(Section { figures: scores, ..Section::new("Accuracy by score", text) });
         }
         if many {
             let text =
                 "Accuracy against confidence, all seeds of a row together; a calibrated row lies on the diagonal.";
-            sections.push(Section {
-                title: "Reliability diagrams".into(),
-                text: text.into(),
-                figures: reliability(runs),
-                folded: true,
-                ..Section::default()
-            });
+            let section = Section::new("Reliability diagrams", text);
+            sections.push(Section { figures: reliability(runs), folded: true, ..section });
         }
         if !details.is_empty() {
-            let title = format!("Every run ({})", runs.len());
-            sections.push(Section { title, tables: only(details), folded: true, ..Section::default() });
+            let section = Section::new(format!("Every run ({})", runs.len()), "");
+            sections.push(Section { tables: only(details), folded: true, ..section });
         }
-        let failures: Vec<String> = runs
-            .iter()
-            .flat_map(|run| {
-                run.summary.failures.iter().map(|(id, why)| format!("{}: {id}: {why}", run.provenance.dataset))
-            })
-            .collect();
-        if !failures.is_empty() {
-            let mut table = Table::new("Samples that could not be answered", ["sample"]);
-            failures.into_iter().for_each(|line| table.push(vec![Cell::text(line)]));
-            sections.push(Section { title: "Bad samples".into(), tables: vec![table], ..Section::default() });
+        let failures = runs.iter().flat_map(|run| {
+            run.summary.failures.iter().map(|(id, why)| format!("{}: {id}: {why}", run.provenance.dataset))
+        });
+        let table = Table::of("Samples that could not be answered", failures).column("sample", |line| Cell::text(line));
+        let table = table.table();
+        if !table.rows.is_empty() {
+            sections.push(Section { tables: vec![table], ..Section::new("Bad samples", "") });
         }
         sections.extend(findings);
         if confusions {

@@ -1,8 +1,7 @@
 //! Which classes a run takes for which: the most frequent pairs as a table, the matrix as a heat map.
 
-use super::figure::{Axis, Figure, Layer};
-use super::runs::Run;
-use super::table::{Cell, Table};
+use super::figure::{Axis, Figure, Layer, positions};
+use super::{Cell, Run, Table};
 use crate::eval::Record;
 use crate::eval::metrics::{Outcome, confusion_matrix, confusions};
 use flatclip::Result;
@@ -46,21 +45,14 @@ impl ConfusionMatrix {
     pub fn table(&self, most: usize) -> Table {
         let pairs = confusions(&self.counts, self.names.len());
         let wrong: usize = pairs.iter().map(|pair| pair.count).sum();
-        let mut table = Table::new(format!("Confusions: {}", self.title), ["true class", "taken for", "times", "of"]);
-        for pair in pairs.iter().take(most) {
-            table.push(vec![
-                Cell::text(&self.names[pair.label]),
-                Cell::text(&self.names[pair.prediction]),
-                Cell::number(pair.count as f64, 0),
-                Cell::number(pair.of as f64, 0),
-            ]);
-        }
-        let shown = pairs.len().min(most);
-        table.notes.push(format!(
-            "{wrong} wrong answers in {} pairs of classes; the {shown} most frequent pairs",
-            pairs.len()
-        ));
-        table
+        let title = format!("Confusions: {}", self.title);
+        let (all, shown) = (pairs.len(), pairs.len().min(most));
+        Table::of(title, &pairs[..shown])
+            .column("true class", |pair| Cell::text(&self.names[pair.label]))
+            .column("taken for", |pair| Cell::text(&self.names[pair.prediction]))
+            .column("times", |pair| Cell::count(pair.count))
+            .column("of", |pair| Cell::count(pair.of))
+            .with_note(format!("{wrong} wrong answers in {all} pairs of classes; the {shown} most frequent pairs"))
     }
 
     /// Per cent of each true class (a row) that got each answer (a column).
@@ -76,7 +68,6 @@ impl ConfusionMatrix {
         let rows: Vec<usize> = shown.iter().rev().copied().collect();
         let values = rows.iter().flat_map(|&label| shown.iter().map(move |&answer| share(label, answer))).collect();
         let names = |classes: &[usize]| classes.iter().map(|&class| self.names[class].clone()).collect::<Vec<_>>();
-        let positions = |n: usize| (0..n).map(|i| i as f64).collect::<Vec<_>>();
         let heat = Layer::Heat {
             x: positions(shown.len()),
             y: positions(rows.len()),

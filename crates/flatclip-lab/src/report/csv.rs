@@ -1,6 +1,6 @@
 //! A table as comma-separated values: numbers with all their digits, each in a column of its own.
 
-use super::table::{Cell, Table};
+use super::{Cell, Table};
 
 impl Table {
     /// Comma-separated values. A deviation, the ends of an interval and counts have columns of their own, named

@@ -1,8 +1,10 @@
 //! The figures of reports: reliability diagrams, accuracy by score, bars of methods, sweeps.
 
-use super::figure::{Axis, Figure, Layer};
-use super::groups::{Group, groups, names};
-use super::runs::Run;
+use super::Run;
+use super::figure::{Axis, Figure, Layer, positions};
+use super::groups::{Group, groups};
+use super::rows::distinct;
+use crate::eval::GridAxis;
 use flatclip::methods::Confidence;
 
 /// Accuracy against confidence, the seeds of each prompt and adapter taken together; on the diagonal a run is calibrated. One
@@ -35,7 +37,7 @@ fn reliability_of(group: &Group<'_>) -> Figure {
     let mut figure = Figure::new(title, x, Axis::new("accuracy").within(0.0, 1.0))
         .with(Layer::Counts { bins: (0..bins).map(|i| (edge(i), edge(i + 1))).collect(), counts })
         .with(Layer::Guide { from: (0.0, 0.0), to: (1.0, 1.0) })
-        .with(Layer::Line { name: String::new(), points, band: None });
+        .with(Layer::line("", points));
     figure.size = (430.0, 360.0);
     figure
 }
@@ -45,8 +47,8 @@ fn reliability_of(group: &Group<'_>) -> Figure {
 pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
     let groups = groups(runs);
     let scored = |group: &&Group<'_>| group.runs.iter().all(|run| run.summary.by_score.len() >= 2);
-    let (mut figures, rows) = (Vec::new(), names(&groups, |group| &group.row));
-    for dataset in names(&groups, |group| &group.dataset) {
+    let (mut figures, rows) = (Vec::new(), distinct(groups.iter().map(|group| &group.row)));
+    for dataset in distinct(groups.iter().map(|group| &group.dataset)) {
         let lines: Vec<&Group<'_>> = groups.iter().filter(|group| group.dataset == dataset).filter(scored).collect();
         let Some(parts) = lines.iter().flat_map(|group| group.runs.iter().map(|run| run.summary.by_score.len())).min()
         else {
@@ -62,11 +64,7 @@ pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
         let mut figure = Figure::new(format!("{dataset}: accuracy by score"), x, y);
         for group in lines {
             let at = |part: usize| (part as f64, group.mean(|run| 100.0 * run.summary.by_score[part].accuracy).0);
-            figure.layers.push(Layer::Line {
-                name: short(&group.row, &rows),
-                points: (0..parts).map(at).collect(),
-                band: None,
-            });
+            figure.layers.push(Layer::line(short(&group.row, &rows), (0..parts).map(at).collect()));
         }
         figure.size = (560.0, 340.0);
         figures.push(figure);
@@ -104,7 +102,8 @@ fn short(name: &str, rows: &[String]) -> String {
 /// A word of `kind` follows the name of a row.
 fn bars(runs: &[Run], title: &str, y: Axis, kind: impl Fn(&Run) -> &'static str, of: impl Fn(&Run) -> f64) -> Figure {
     let all = groups(runs);
-    let (datasets, rows) = (names(&all, |group| &group.dataset), names(&all, |group| &group.row));
+    let names = |of: fn(&Group<'_>) -> String| distinct(&all.iter().map(of).collect::<Vec<_>>());
+    let (datasets, rows) = (names(|group| group.dataset.clone()), names(|group| group.row.clone()));
     let value = |row: &String, dataset: &String| {
         let group = all.iter().find(|group| group.row == *row && group.dataset == *dataset);
         group.map_or((f64::NAN, f64::NAN), |group| group.mean(&of))
@@ -118,57 +117,69 @@ fn bars(runs: &[Run], title: &str, y: Axis, kind: impl Fn(&Run) -> &'static str,
         let of_row = all.iter().find(|group| group.row == *name).and_then(|group| group.runs.first());
         format!("{}{}", short(name, &rows), of_row.map_or("", |run| kind(run)))
     };
-    let mut figure = Figure::new(title, Axis::categories("", categories.iter().map(named)), y);
-    for name in series {
+    let bars = series.iter().map(|name| {
         let at = |category: &String| if by_method { value(category, name) } else { value(name, category) };
-        let (values, spread): (Vec<f64>, Vec<f64>) = categories.iter().map(at).unzip();
         // A single series needs no legend.
-        let name = if series.len() > 1 { named(name) } else { String::new() };
+        let legend = if series.len() > 1 { named(name) } else { String::new() };
+        (legend, categories.iter().map(at).collect())
+    });
+    grouped_bars(title, categories.iter().map(named).collect(), y, bars)
+}
+
+/// Bars with whiskers side by side: every series has a name, and by category a value with its deviation.
+pub(crate) fn grouped_bars(
+    title: impl Into<String>,
+    categories: Vec<String>,
+    y: Axis,
+    series: impl Iterator<Item = (String, Vec<(f64, f64)>)>,
+) -> Figure {
+    let width = 160.0 + 90.0 * categories.len() as f64;
+    let mut figure = Figure::new(title, Axis::categories("", categories), y);
+    for (name, bars) in series {
+        let (values, spread): (Vec<f64>, Vec<f64>) = bars.into_iter().unzip();
         figure.layers.push(Layer::Bars { name, values: values.clone() });
         figure.layers.push(Layer::Deviations { values, spread });
     }
-    figure.size = ((160.0 + 90.0 * categories.len() as f64).clamp(560.0, 1120.0), 400.0);
+    figure.size = (width.clamp(560.0, 1120.0), 400.0);
     figure
 }
 
 /// One figure per axis of a grid (lines over that axis, the mean over the other axes with their range as band), and a heat
 /// map when exactly two axes vary. `cells` are (value of each axis, top-1 as a fraction).
-pub(crate) fn sweep_figures(axes: &[(String, Vec<String>)], cells: &[(Vec<usize>, f64)], dataset: &str) -> Vec<Figure> {
-    let mut figures: Vec<Figure> =
-        (0..axes.len()).filter(|&i| axes[i].1.len() > 1).map(|i| axis_figure(axes, cells, i, dataset)).collect();
-    let varying: Vec<usize> = (0..axes.len()).filter(|&i| axes[i].1.len() > 1).collect();
+pub(crate) fn sweep_figures(axes: &[GridAxis], cells: &[(Vec<usize>, f64)], dataset: &str) -> Vec<Figure> {
+    let varying: Vec<usize> = (0..axes.len()).filter(|&i| axes[i].values.len() > 1).collect();
+    let several = varying.len() > 1;
+    let mut figures: Vec<Figure> = varying.iter().map(|&i| axis_figure(&axes[i], i, cells, several, dataset)).collect();
     if let [first, second] = varying[..] {
         figures.push(heat_map(axes, cells, (first, second), dataset));
     }
     figures
 }
 
-fn heat_map(
-    axes: &[(String, Vec<String>)],
-    cells: &[(Vec<usize>, f64)],
-    (first, second): (usize, usize),
-    dataset: &str,
-) -> Figure {
-    let ((x_name, x), (y_name, y)) = (&axes[first], &axes[second]);
-    let mut values = vec![f64::NAN; x.len() * y.len()];
+fn heat_map(axes: &[GridAxis], cells: &[(Vec<usize>, f64)], (first, second): (usize, usize), dataset: &str) -> Figure {
+    let (columns, rows) = (axes[first].values.len(), axes[second].values.len());
+    let mut values = vec![f64::NAN; columns * rows];
     for (index, top1) in cells {
-        values[index[second] * x.len() + index[first]] = 100.0 * top1;
+        values[index[second] * columns + index[first]] = 100.0 * top1;
     }
-    let positions = |n: usize| (0..n).map(|i| i as f64).collect::<Vec<_>>();
-    let heat =
-        Layer::Heat { x: positions(x.len()), y: positions(y.len()), values, labels: true, range: None, unit: "%" };
-    let (x, y) = (Axis::categories(x_name.clone(), x.clone()), Axis::categories(y_name.clone(), y.clone()));
+    let heat = Layer::Heat { x: positions(columns), y: positions(rows), values, labels: true, range: None, unit: "%" };
+    let [x, y] = [first, second].map(|axis| Axis::categories(&axes[axis].key, &axes[axis].values));
     let mut figure = Figure::new(format!("{dataset}: top-1 in per cent"), x, y).with(heat);
     figure.size = (620.0, 380.0);
     figure
 }
 
-fn axis_figure(axes: &[(String, Vec<String>)], cells: &[(Vec<usize>, f64)], axis: usize, dataset: &str) -> Figure {
-    let (name, values) = &axes[axis];
+fn axis_figure(
+    GridAxis { key, values }: &GridAxis,
+    axis: usize,
+    cells: &[(Vec<usize>, f64)],
+    several: bool,
+    dataset: &str,
+) -> Figure {
     let numbers: Option<Vec<f64>> = values.iter().map(|value| value.parse().ok()).collect();
     let x = match &numbers {
-        Some(numbers) => Axis { ticks: numbers.clone(), ..Axis::new(name.clone()) },
-        None => Axis::categories(name.clone(), values.clone()),
+        Some(numbers) => Axis::new(key).with_ticks(numbers.clone()),
+        None => Axis::categories(key, values),
     };
     let of = |i: usize| -> Vec<f64> {
         cells.iter().filter(|(index, _)| index[axis] == i).map(|(_, top1)| 100.0 * top1).collect()
@@ -183,7 +194,6 @@ fn axis_figure(axes: &[(String, Vec<String>)], cells: &[(Vec<usize>, f64)], axis
             found.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         ));
     }
-    let several = axes.iter().filter(|(_, values)| values.len() > 1).count() > 1;
     let title = if several { format!("{dataset}: mean and range over the other axes") } else { dataset.to_owned() };
     Figure::new(title, x, Axis::new("top-1 in per cent")).with(Layer::Line {
         name: String::new(),

@@ -1,7 +1,7 @@
-//! Runs that differ in nothing but the seed, side by side: what a figure shows as one bar or one line.
+//! Runs that differ in nothing but the seed, side by side: what a figure shows as one bar or one line; and statistics over seeds.
 
-use super::rows::{row_names, rows_in_order};
-use super::runs::Run;
+use super::Run;
+use super::rows::{distinct, row_names};
 
 /// Runs of one prompt and adapter on one data set.
 pub(super) struct Group<'a> {
@@ -14,10 +14,25 @@ impl Group<'_> {
     /// Mean and standard deviation of a number over the runs; no deviation for a single one.
     pub(super) fn mean(&self, of: impl Fn(&Run) -> f64) -> (f64, f64) {
         let values: Vec<f64> = self.runs.iter().map(|run| of(run)).collect();
-        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-        let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-        (mean, if values.len() > 1 { (squares / (values.len() - 1) as f64).sqrt() } else { f64::NAN })
+        let (mean, deviation) = mean_and_deviation(&values).unwrap_or_default();
+        (mean, deviation.unwrap_or(f64::NAN))
     }
+}
+
+/// The mean, and the sample standard deviation (n-1) of several values.
+pub(crate) fn mean_and_deviation(values: &[f64]) -> Option<(f64, Option<f64>)> {
+    let n = values.len();
+    if n == 0 {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / n as f64;
+    let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+    Some((mean, (n > 1).then(|| (squares / (n - 1) as f64).sqrt())))
+}
+
+/// The mean of at least one value.
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
+    mean_and_deviation(values).map(|(mean, _)| mean)
 }
 
 /// Rows in the order of tables; of each the data sets in the order in which they first appear.
@@ -30,18 +45,7 @@ pub(super) fn groups(runs: &[Run]) -> Vec<Group<'_>> {
             None => groups.push(Group { row: row.clone(), dataset, runs: vec![run] }),
         }
     }
-    let order = rows_in_order(&names);
+    let order = distinct(&names);
     groups.sort_by_key(|group| order.iter().position(|row| *row == group.row));
     groups
-}
-
-/// Names in order of first appearance.
-pub(super) fn names<'g>(groups: &'g [Group<'_>], of: impl Fn(&'g Group<'_>) -> &'g String) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for name in groups.iter().map(of) {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
-    names
 }

@@ -1,9 +1,10 @@
 //! Landscapes for people: figures, a table of numbers, and the interactive page; and the file that a report reads them from.
 
+use super::compose::read_record;
 use super::figure::{Axis, Figure, FigureImage, Layer};
-use super::page::Section;
-use super::table::{Cell, Table};
-use crate::flatness::{Flatness, Grid, Surface};
+use super::{Cell, Section, Table};
+use crate::flatness::{Flatness, Grid, Ring, Surface};
+use flatclip::error::Hint;
 use flatclip::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -13,44 +14,31 @@ pub(crate) const LANDSCAPE_FILE: &str = "landscape.json";
 
 const PAGE: &str = include_str!("page/surface.html");
 
-/// Surfaces that belong together, with what a reader must know about them.
-#[derive(Clone, Debug, Serialize)]
-struct LandscapePage {
-    /// The heading.
-    title: String,
-    /// What is shown, in a sentence or two.
+/// What the script of the page reads.
+#[derive(Serialize)]
+struct PageData<'a> {
+    title: &'a str,
     caption: String,
     /// Surfaces of single views are shown by their rise above the prompt.
     of_views: bool,
-    /// What a step of 1 is.
     unit: String,
     /// How far the axes reach.
     span: f32,
-    /// The surfaces, side by side.
-    surfaces: Vec<PageSurface>,
-    /// Their flatness numbers, in the same order.
+    surfaces: Vec<PageSurface<'a>>,
     flatness: Vec<Flatness>,
 }
 
-/// One surface of the page.
-#[derive(Clone, Debug, Serialize)]
-struct PageSurface {
-    /// Above the surface.
-    name: String,
-    /// `values[iy][ix]`.
-    values: Vec<Vec<f32>>,
-    /// The view itself as a `data:` address, where there is one.
-    image: Option<String>,
-    /// The text next to the view.
-    caption: Vec<String>,
+#[derive(Serialize)]
+struct PageSurface<'a> {
+    #[serde(flatten)]
+    surface: &'a Surface,
+    image: &'a Option<String>,
+    caption: &'a [String],
 }
 
-impl LandscapePage {
-    /// One file that needs nothing else: data, style and script inside.
-    fn to_html(&self) -> String {
-        let data = serde_json::to_string(self).unwrap_or_default();
-        // `</script>` inside a name would end the block early.
-        PAGE.replace("/*DATA*/", &data.replace("</", "<\\/"))
+impl<'a> PageSurface<'a> {
+    fn of(LandscapeResult { surface, image, caption, .. }: &'a LandscapeResult) -> Self {
+        Self { surface, image, caption }
     }
 }
 
@@ -102,22 +90,16 @@ pub struct LandscapeResult {
 impl LandscapeRecord {
     /// Reads the record of a landscape's folder; `None` when the folder holds none.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join(LANDSCAPE_FILE);
-        if !path.is_file() {
-            return Ok(None);
-        }
-        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
-        let again = |error: Error| error.with_hint(flatclip::error::Hint::Again("landscape"));
-        let reason = |e| format!("not a landscape of this version of flatclip ({e})");
-        let record: Self =
-            serde_json::from_slice(&bytes).map_err(|e| again(Error::Run { path: path.clone(), reason: reason(e) }))?;
+        let record: Option<Self> = read_record(folder, LANDSCAPE_FILE, "a landscape", "landscape")?;
+        let Some(record) = record else { return Ok(None) };
         let n = record.grid.coordinates.len();
         let fits = |result: &LandscapeResult| {
             result.surface.values.len() == n && result.surface.values.iter().all(|row| row.len() == n)
         };
         if n < 2 || !record.results.iter().all(fits) {
             let reason = format!("its surfaces do not have {n} x {n} values");
-            return Err(again(Error::Run { path, reason }));
+            let error = Error::Run { path: folder.join(LANDSCAPE_FILE), reason };
+            return Err(error.with_hint(Hint::Again("landscape")));
         }
         Ok(Some(record))
     }
@@ -181,35 +163,26 @@ impl LandscapeRecord {
         self.results.iter().map(|result| result.flatness.clone()).collect()
     }
 
-    /// The interactive page.
+    /// The interactive page: one file that needs nothing else, with data, style and script inside.
     pub fn page(&self) -> String {
-        let surface = |result: &'_ LandscapeResult| PageSurface {
-            name: result.surface.name.clone(),
-            values: result.surface.values.clone(),
-            image: result.image.clone(),
-            caption: result.caption.clone(),
-        };
-        LandscapePage {
-            title: "Landscape".into(),
+        let data = PageData {
+            title: "Landscape",
             caption: self.caption(),
             of_views: self.results.iter().any(|result| result.image.is_some()),
             unit: self.unit(),
             span: self.grid.coordinates.last().copied().unwrap_or(1.0),
-            surfaces: self.results.iter().map(surface).collect(),
+            surfaces: self.results.iter().map(PageSurface::of).collect(),
             flatness: self.flatness(),
-        }
-        .to_html()
+        };
+        // `</script>` inside a name would end the block early.
+        let data = serde_json::to_string(&data).unwrap_or_default().replace("</", "<\\/");
+        PAGE.replace("/*DATA*/", &data)
     }
 
     /// As a part of a report.
     pub fn section(&self, title: &str) -> Section {
-        Section {
-            title: title.to_owned(),
-            text: self.caption(),
-            tables: vec![flatness_table(&self.flatness())],
-            figures: self.figures(),
-            ..Section::default()
-        }
+        let tables = vec![flatness_table(&self.flatness())];
+        Section { tables, figures: self.figures(), ..Section::new(title, self.caption()) }
     }
 }
 
@@ -237,14 +210,8 @@ pub(crate) fn surface_figure(surface: &Surface, grid: &Grid, unit: &str, range: 
     let ends = (axis.first().map_or(-1.0, |a| a - half), axis.last().map_or(1.0, |a| a + half));
     let label = |name: &str| Axis::new(format!("{name} ({unit})")).within(ends.0, ends.1);
     let colours = Some((f64::from(range.0), f64::from(range.1)));
-    let heat = Layer::Heat {
-        x: axis.clone(),
-        y: axis.clone(),
-        values: values.clone(),
-        labels: false,
-        range: colours,
-        unit: "nats",
-    };
+    let (x, y, unit) = (axis.clone(), axis.clone(), "nats");
+    let heat = Layer::Heat { x, y, values: values.clone(), labels: false, range: colours, unit };
     let mut figure = Figure::new(surface.name.clone(), label("first direction"), label("second direction"))
         .with(heat)
         .with(Layer::Contour { x: axis.clone(), y: axis, values, levels: levels(range) })
@@ -267,22 +234,22 @@ pub(crate) fn surface_csv(surface: &Surface, grid: &Grid) -> String {
 
 /// Mean and largest rise per radius, one row per surface.
 pub fn flatness_table(flatness: &[Flatness]) -> Table {
-    let radii: Vec<f32> = flatness.first().map(|f| f.rings.iter().map(|r| r.radius).collect()).unwrap_or_default();
-    let mut header = vec!["surface".to_owned(), "centre".to_owned()];
-    for radius in &radii {
-        header.extend([format!("mean rise at {radius}"), format!("largest at {radius}")]);
+    let mut columns = Table::of("Rise of the loss on circles around the prompt, on random planes", flatness)
+        .column("surface", |f| Cell::text(&f.name))
+        .column("centre", |f| Cell::number(f64::from(f.centre), 4));
+    let rings = flatness.first().map_or(&[][..], |first| &first.rings);
+    let cell = |f: &Flatness, i: usize, cell: fn(&Ring) -> Cell| Cell::some(f.rings.get(i), cell);
+    for (i, Ring { radius, .. }) in rings.iter().enumerate() {
+        let (mean, largest) = (format!("mean rise at {radius}"), format!("largest at {radius}"));
+        columns = columns
+            .column(mean, |f| cell(f, i, |ring| with_spread(ring.mean_increase, ring.mean_spread)))
+            .column(largest, |f| cell(f, i, |ring| with_spread(ring.largest_increase, ring.largest_spread)));
     }
-    header.extend(radii.last().map(|radius| format!("sharpness at {radius}")));
-    let mut table = Table::new("Rise of the loss on circles around the prompt, on random planes", header);
-    for f in flatness {
-        let mut row = vec![Cell::text(&f.name), Cell::number(f64::from(f.centre), 4)];
-        for ring in &f.rings {
-            row.push(with_spread(ring.mean_increase, ring.mean_spread));
-            row.push(with_spread(ring.largest_increase, ring.largest_spread));
-        }
-        row.extend(f.rings.last().map(|ring| Cell::number(f64::from(ring.sharpness), 4)));
-        table.push(row);
+    if let Some(Ring { radius, .. }) = rings.last() {
+        let sharpness = |ring: &Ring| Cell::number(f64::from(ring.sharpness), 4);
+        columns = columns.column(format!("sharpness at {radius}"), |f| Cell::some(f.rings.last(), sharpness));
     }
+    let mut table = columns.table();
     let found = flatness.first().map(|f| f.found_by.as_str()).filter(|found| !found.is_empty());
     if let Some(found) = found {
         let spread = match flatness.first().map(|f| f.planes) {
@@ -307,7 +274,6 @@ fn with_spread(mean: f32, spread: Option<f32>) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flatness::Ring;
 
     fn bowl() -> LandscapeRecord {
         let grid = Grid::new(5, 1.0).unwrap();

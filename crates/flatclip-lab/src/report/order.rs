@@ -1,7 +1,7 @@
 //! The order of rows: the paper's, or as given. Never that of a file system.
 
+use super::Run;
 use super::paper::paper_rank;
-use super::runs::Run;
 use std::cmp::Ordering;
 use std::path::Path;
 
@@ -36,20 +36,16 @@ impl RowOrder {
 pub(super) fn by_name(a: &Path, b: &Path) -> Ordering {
     let (a, b) = (a.to_string_lossy(), b.to_string_lossy());
     let (mut one, mut other) = (chunks(&a), chunks(&b));
+    let by_chunk = |x: &str, y: &str| match (x.parse::<u64>(), y.parse::<u64>()) {
+        (Ok(x), Ok(y)) => x.cmp(&y),
+        _ => x.cmp(y),
+    };
     loop {
         match (one.next(), other.next()) {
             (None, None) => return a.cmp(&b),
-            (None, _) => return Ordering::Less,
-            (_, None) => return Ordering::Greater,
-            (Some(x), Some(y)) => {
-                let order = match (x.parse::<u64>(), y.parse::<u64>()) {
-                    (Ok(x), Ok(y)) => x.cmp(&y),
-                    _ => x.cmp(y),
-                };
-                if order.is_ne() {
-                    return order;
-                }
-            }
+            (Some(x), Some(y)) if by_chunk(x, y).is_eq() => {}
+            (Some(x), Some(y)) => return by_chunk(x, y),
+            (x, y) => return x.cmp(&y),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! One self-contained HTML page: tables, figures, provenance; no script, no other file.
 
-use super::cell::Cell;
 use super::figure::{Figure, STYLE as STYLE_OF_FIGURES};
-use super::runs::Run;
-use super::table::{Table, html};
+use super::rows::distinct;
+use super::table::html;
+use super::{Cell, Run, Table};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1b1b;--soft:#666;--line:#ddd;--paper:#fff;--mark:#b3261e;--tint:#f4f6f8;--cue:rgba(0,60,120,.45)}\
@@ -50,6 +50,13 @@ pub struct Page {
     pub text: String,
     /// Its parts.
     pub sections: Vec<Section>,
+}
+
+impl Section {
+    /// A heading and a text.
+    pub(crate) fn new(title: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { title: title.into(), text: text.into(), ..Self::default() }
+    }
 }
 
 impl Page {
@@ -110,63 +117,35 @@ impl Page {
 
     /// What makes the runs of a page comparable, as a section: what is the same for all in a sentence, what differs in a table.
     pub fn provenance(runs: &[Run]) -> Section {
-        let header = [
-            "run",
-            "data",
-            "backbone",
-            "weights",
-            "prompt",
-            "text features",
-            "class names",
-            "views",
-            "seed",
-            "order",
-            "precision",
-            "decoder",
-            "ISA",
-            "stream",
-            "compat",
-            "options",
-        ];
-        let mut table = Table::new("Provenance", header);
-        for run in runs {
-            let (c, p) = (&run.config, &run.provenance);
-            let order = c.order_seed.map_or("data set's".into(), |seed| format!("shuffled by {seed}"));
-            table.push(
-                [
-                    run.path.display().to_string(),
-                    format!("{} ({})", p.dataset, c.split),
-                    p.backbone.clone(),
-                    p.weights.chars().take(16).collect(),
-                    p.prompt.clone(),
-                    p.text_features.clone(),
-                    format!("{} ({} classes)", p.class_names, p.classes),
-                    c.views.to_string(),
-                    c.seed.to_string(),
-                    order,
-                    c.precision.clone(),
-                    p.decoder.clone(),
-                    p.isa.clone(),
-                    p.stream.clone(),
-                    c.compat.join(", "),
-                    c.options.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", "),
-                ]
-                .map(Cell::text)
-                .to_vec(),
-            );
-        }
-        let mut notes: Vec<String> = Vec::new();
-        for run in runs {
-            for note in run.provenance.notes.iter().filter(|note| note.warning) {
-                let text = format!("{}: {}", run.provenance.dataset, note.text);
-                if !notes.contains(&text) {
-                    notes.push(text);
-                }
-            }
-        }
+        let options =
+            |run: &Run| run.config.options.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>();
+        let order = |seed: Option<u64>| seed.map_or("data set's".into(), |seed| format!("shuffled by {seed}"));
+        let table = Table::of("Provenance", runs)
+            .column("run", |run| Cell::text(run.path.display().to_string()))
+            .column("data", |run| Cell::text(format!("{} ({})", run.provenance.dataset, run.config.split)))
+            .column("backbone", |run| Cell::text(&run.provenance.backbone))
+            .column("weights", |run| Cell::text(run.provenance.weights.chars().take(16).collect::<String>()))
+            .column("prompt", |run| Cell::text(&run.provenance.prompt))
+            .column("text features", |run| Cell::text(&run.provenance.text_features))
+            .column("class names", |Run { provenance: p, .. }| {
+                Cell::text(format!("{} ({} classes)", p.class_names, p.classes))
+            })
+            .column("views", |run| Cell::text(run.config.views.to_string()))
+            .column("seed", |run| Cell::text(run.config.seed.to_string()))
+            .column("order", |run| Cell::text(order(run.config.order_seed)))
+            .column("precision", |run| Cell::text(&run.config.precision))
+            .column("decoder", |run| Cell::text(&run.provenance.decoder))
+            .column("ISA", |run| Cell::text(&run.provenance.isa))
+            .column("stream", |run| Cell::text(&run.provenance.stream))
+            .column("compat", |run| Cell::text(run.config.compat.join(", ")))
+            .column("options", |run| Cell::text(options(run).join(", ")))
+            .table();
+        let warnings = runs.iter().flat_map(|Run { provenance: p, .. }| {
+            p.notes.iter().filter(|note| note.warning).map(|note| format!("{}: {}", p.dataset, note.text))
+        });
         let (text, mut table) = table.split_common();
-        table.notes = notes;
-        Section { title: "Provenance".into(), text, tables: vec![table], folded: true, ..Section::default() }
+        table.notes = distinct(&warnings.collect::<Vec<_>>());
+        Section { tables: vec![table], folded: true, ..Section::new("Provenance", text) }
     }
 }
 
@@ -192,10 +171,9 @@ mod tests {
     #[test]
     fn the_page_stands_alone_and_escapes_names() {
         let section = Section {
-            title: "a < b".into(),
             tables: vec![Table::new("t", ["x"])],
             figures: vec![Figure::new("f", Axis::new("x"), Axis::new("y"))],
-            ..Section::default()
+            ..Section::new("a < b", "")
         };
         let page = Page { title: "<script>".into(), sections: vec![section], ..Page::default() }.to_html();
         assert!(page.contains("&lt;script&gt;") && page.contains("a &lt; b") && page.contains("<svg"));

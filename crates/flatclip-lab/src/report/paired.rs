@@ -1,11 +1,9 @@
 //! Paired comparison of runs on the same samples, each with a reference.
 
-use super::cell::Cell;
-use super::rows::row_names;
-use super::runs::Run;
-use super::table::Table;
+use super::rows::{distinct, row_names};
+use super::{Cell, Run, Table};
 use crate::eval::Record;
-use crate::eval::metrics::paired;
+use crate::eval::metrics::{Paired, paired};
 use flatclip::methods::adapter;
 use flatclip::{Error, Result};
 use std::collections::BTreeMap;
@@ -14,58 +12,46 @@ use std::path::Path;
 /// Paired comparison of runs on the same samples. The reference is a row, named by one of its run directories, by `prompt +
 /// method`, by its method or by its prompt where only one row has that; else the first row of each data set.
 pub fn paired_table(runs: &[Run], reference: Option<&str>) -> Result<Table> {
-    let header = [
-        "second",
-        "first",
-        "data",
-        "seed",
-        "samples",
-        "only first",
-        "only second",
-        "difference",
-        "95 %",
-        "p (McNemar)",
-    ];
-    let mut table = Table::new("Paired comparison", header);
     let names = row_names(runs);
     let chosen = reference.map(|word| find_row(runs, &names, word)).transpose()?;
-    let mut alone: Vec<String> = Vec::new();
+    let (mut compared, mut alone): (Vec<Compared<'_>>, Vec<String>) = (Vec::new(), Vec::new());
     for (number, run) in runs.iter().enumerate() {
         let first_row = || (0..runs.len()).find(|&i| is_on(&runs[i], run)).map(|i| &names[i]);
         let Some(row) = chosen.as_ref().or_else(first_row).filter(|row| **row != names[number]) else { continue };
         match partner(runs, &names, row, run) {
             Some(first) => {
                 let (a, b) = common(&first.records()?, &run.records()?);
-                table.push(line(run, [row, &names[number]], &a, &b));
+                compared.push(Compared { run, first: row, second: &names[number], found: paired(&a, &b, 1000, 0) });
             }
             None => alone.push(format!("{} on {} (seed {})", names[number], run.provenance.dataset, run.config.seed)),
         }
     }
-    table.notes.push(
-        "difference of top-1 in points, second minus first, on the samples that both answered; exact test, paired bootstrap; runs \
-         of the same seed are compared, or with the only run of the reference"
-            .into(),
-    );
+    let mut table = Table::of("Paired comparison", compared)
+        .column("second", |row| Cell::text(row.second))
+        .column("first", |row| Cell::text(row.first))
+        .column("data", |row| Cell::text(&row.run.provenance.dataset))
+        .column("seed", |row| Cell::text(row.run.config.seed.to_string()))
+        .column("samples", |row| Cell::count(row.found.count))
+        .column("only first", |row| Cell::count(row.found.only_first))
+        .column("only second", |row| Cell::count(row.found.only_second))
+        .column("difference", |row| Cell::difference(&row.found))
+        .column("95 %", |row| Cell::signed_interval(&row.found))
+        .column("p (McNemar)", |row| Cell::p_value(row.found.p_value))
+        .with_note(
+            "difference of top-1 in points, second minus first, on the samples that both answered; exact test, paired bootstrap; \
+             runs of the same seed are compared, or with the only run of the reference",
+        );
     if !alone.is_empty() {
         table.notes.push(format!("not compared, since the reference has no such run: {}", alone.join("; ")));
     }
     Ok(table)
 }
 
-fn line(run: &Run, [first, second]: [&String; 2], a: &[bool], b: &[bool]) -> Vec<Cell> {
-    let p = paired(a, b, 1000, 0);
-    vec![
-        Cell::text(second),
-        Cell::text(first),
-        Cell::text(&run.provenance.dataset),
-        Cell::text(run.config.seed.to_string()),
-        Cell::count(p.count),
-        Cell::count(p.only_first),
-        Cell::count(p.only_second),
-        Cell::signed(100.0 * p.difference, 2),
-        Cell::interval(p.interval, |low, high| format!("{low:+.2} to {high:+.2}")),
-        Cell::p_value(p.p_value),
-    ]
+struct Compared<'a> {
+    run: &'a Run,
+    first: &'a String,
+    second: &'a String,
+    found: Paired,
 }
 
 fn is_on(other: &Run, run: &Run) -> bool {
@@ -86,13 +72,8 @@ fn partner<'r>(runs: &'r [Run], names: &[String], row: &str, run: &Run) -> Optio
 /// The row that a word means.
 fn find_row(runs: &[Run], names: &[String], word: &str) -> Result<String> {
     let rows = |matches: &Matches<'_>| -> Vec<String> {
-        let mut found: Vec<String> = Vec::new();
-        for (_, name) in runs.iter().zip(names).filter(|(run, name)| matches(run, name)) {
-            if !found.contains(name) {
-                found.push(name.clone());
-            }
-        }
-        found
+        let matching = runs.iter().zip(names).filter(|(run, name)| matches(run, name));
+        distinct(matching.map(|(_, name)| name))
     };
     let method = adapter(word).map(|spec| spec.name).unwrap_or(word);
     let ways: [&Matches<'_>; 4] = [
@@ -170,12 +151,10 @@ mod tests {
     #[test]
     fn a_very_small_p_value_is_said_to_be_below_a_bound() {
         let (a, b) = (vec![true; 60], [vec![false; 40], vec![true; 20]].concat());
-        let names = ["x".to_owned(), "y".to_owned()];
-        let cells = line(&of("zero", 1), [&names[0], &names[1]], &a, &b);
-        let p = cells.last().unwrap();
+        let p = Cell::p_value(paired(&a, &b, 1000, 0).p_value);
         assert_eq!(p.text, "< 0.0001");
         assert!(p.value.is_some_and(|p| p > 0.0 && p < 1e-10), "{p:?}");
-        assert_eq!(line(&of("zero", 1), [&names[0], &names[1]], &a, &a).last().unwrap().text, "1.0000");
+        assert_eq!(Cell::p_value(paired(&a, &a, 1000, 0).p_value).text, "1.0000");
     }
 
     #[test]

@@ -7,9 +7,7 @@ use std::sync::LazyLock;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PaperTable {
-    /// A short name.
     pub id: String,
-    /// What it shows.
     pub title: String,
     /// Its label in the paper.
     pub label: String,
@@ -17,7 +15,6 @@ pub(crate) struct PaperTable {
     pub backbone: String,
     /// Data sets, in the table's order.
     pub columns: Vec<String>,
-    /// Its rows.
     #[serde(rename = "row")]
     pub rows: Vec<PaperRow>,
 }

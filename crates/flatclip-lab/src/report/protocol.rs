@@ -1,7 +1,7 @@
 //! Where a run is not what the published row was: images, views, settings, class names, arithmetic.
 
+use super::Run;
 use super::paper::ensemble;
-use super::runs::Run;
 use crate::data::{Family, Known, Split};
 use crate::eval::test_family;
 use flatclip::methods::policy::policy_for;

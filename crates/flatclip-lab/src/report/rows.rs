@@ -2,7 +2,7 @@
 //! tuning; whatever else differs on one data set (an option, the prompt's run, precision, views) makes another row, with the
 //! differing key in its name.
 
-use super::runs::Run;
+use super::Run;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that distinguishes two runs on one data set, seeds excepted.
@@ -60,29 +60,22 @@ pub(crate) fn row_names(runs: &[Run]) -> Vec<String> {
     let prompts = prompt_runs(runs);
     let traits: Vec<BTreeMap<String, String>> = runs.iter().zip(prompts).map(|(run, of)| traits_of(run, of)).collect();
     let bases: Vec<String> = runs.iter().map(Run::row_name).collect();
-    let differing = |i: usize| -> BTreeSet<&String> {
-        let same = |j: &usize| bases[*j] == bases[i];
-        let others: Vec<usize> = (0..runs.len()).filter(same).collect();
-        let keys = others.iter().flat_map(|&j| traits[j].keys()).collect::<BTreeSet<_>>();
-        let varies = |key: &&String| {
+    let name = |i: usize| {
+        let others: Vec<usize> = (0..runs.len()).filter(|&j| bases[j] == bases[i]).collect();
+        let mut parts = vec![bases[i].clone()];
+        for key in others.iter().flat_map(|&j| traits[j].keys()).collect::<BTreeSet<_>>() {
             let mut seen: BTreeMap<&str, Option<&String>> = BTreeMap::new();
-            others.iter().any(|&j| {
-                let value = traits[j].get(*key);
-                let dataset = runs[j].provenance.dataset.as_str();
-                *seen.entry(dataset).or_insert(value) != value
-            })
-        };
-        keys.into_iter().filter(varies).collect()
+            let varies = others.iter().any(|&j| {
+                let value = traits[j].get(key);
+                *seen.entry(&runs[j].provenance.dataset).or_insert(value) != value
+            });
+            if varies {
+                parts.push(format!("{key} {}", traits[i].get(key).map_or("absent", String::as_str)));
+            }
+        }
+        parts.join(", ")
     };
-    let mut names: Vec<String> = (0..runs.len())
-        .map(|i| {
-            let said: Vec<String> = differing(i)
-                .into_iter()
-                .map(|key| format!("{key} {}", traits[i].get(key).map_or("absent", String::as_str)))
-                .collect();
-            if said.is_empty() { bases[i].clone() } else { format!("{}, {}", bases[i], said.join(", ")) }
-        })
-        .collect();
+    let mut names: Vec<String> = (0..runs.len()).map(name).collect();
     apart(runs, &mut names);
     names
 }
@@ -102,64 +95,35 @@ fn apart(runs: &[Run], names: &mut [String]) {
     }
 }
 
-/// The names of the rows, in the order of their first runs: the caller has sorted the runs.
-pub(super) fn rows_in_order(names: &[String]) -> Vec<String> {
-    let mut rows: Vec<String> = Vec::new();
+/// Every name once, in the order of first appearance: the caller has sorted the runs.
+pub(super) fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
     for name in names {
-        if !rows.contains(name) {
-            rows.push(name.clone());
+        if !found.contains(name) {
+            found.push(name.clone());
         }
     }
-    rows
+    found
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::order::RowOrder;
     use super::*;
-    use crate::eval::{Provenance, RunConfig, Summary, ViewConfig};
+    use crate::eval::Summary;
+    use serde_json::{from_value, json};
 
     pub(in crate::report) fn run(seed: u64, prompt: &str, radius: f64, precision: &str) -> Run {
-        let config = RunConfig {
-            implementation: None,
-            method: "stss".into(),
-            model: "m".into(),
-            precision: precision.into(),
-            data: "pocket:hard".into(),
-            split: "test".into(),
-            prompt: prompt.into(),
-            seed,
-            order_seed: None,
-            limit: None,
-            shard: None,
-            bank: Vec::new(),
-            keep_probabilities: false,
-            compat: Vec::new(),
-            exif: false,
-            views: ViewConfig { policy: "crop-flip".into(), count: 64, certainty: None },
-            options: toml::Table::from_iter([("radius".to_owned(), toml::Value::from(radius))]),
-        };
-        let provenance = Provenance {
-            flatclip: "1".into(),
-            backbone: "ViT-B-16".into(),
-            weights: "w".into(),
-            prompt: "coop".into(),
-            prompt_origin: String::new(),
-            prompt_tuning: None,
-            context_norm: None,
-            text_features: format!("t{seed}"),
-            class_names: "c".into(),
-            classes: 2,
-            dataset: "pocket:hard".into(),
-            statistics: String::new(),
-            samples: 0,
-            stream: "s".into(),
-            isa: "plain".into(),
-            device: None,
-            pixels: "1".into(),
-            decoder: "d".into(),
-            notes: Vec::new(),
-        };
+        let config = json!({
+            "method": "stss", "model": "m", "precision": precision, "data": "pocket:hard", "split": "test", "prompt": prompt,
+            "seed": seed, "views": { "policy": "crop-flip", "count": 64 }, "options": { "radius": radius },
+        });
+        let provenance = json!({
+            "flatclip": "1", "backbone": "ViT-B-16", "weights": "w", "prompt": "coop", "text_features": format!("t{seed}"),
+            "class_names": "c", "classes": 2, "dataset": "pocket:hard", "samples": 0, "stream": "s", "isa": "plain",
+            "pixels": "1", "decoder": "d", "notes": [],
+        });
+        let (config, provenance) = (from_value(config).unwrap(), from_value(provenance).unwrap());
         let summary = Summary::new("pocket:hard", "stss", 2, &[]);
         Run { path: format!("runs/{seed}-{radius}-{precision}").into(), config, provenance, summary, timing: None }
     }
@@ -180,7 +144,7 @@ pub(super) mod tests {
         assert_eq!(names[3], "coop + stss, precision f32, radius 1.0");
         assert_eq!(names[6], "coop + stss, precision bf16, radius 0.5");
         assert_eq!(names[9], "coop (imported) + stss");
-        assert_eq!(rows_in_order(&names).len(), 4);
+        assert_eq!(distinct(&names).len(), 4);
         let mut plain = run(1, "p", 0.5, "f32");
         (plain.provenance.prompt, plain.config.method) = ("template".into(), "zero-shot".into());
         let mut foreign = plain.clone();
@@ -188,7 +152,7 @@ pub(super) mod tests {
         let mut other = plain.clone();
         other.config.method = "adapt".into();
         let mut runs = [foreign, run(1, "p", 0.5, "f32"), other, plain];
-        let rows = |runs: &[Run]| rows_in_order(&row_names(runs));
+        let rows = |runs: &[Run]| distinct(&row_names(runs));
         RowOrder::Given.sort(&mut runs);
         assert_eq!(rows(&runs), ["template + bca", "coop + stss", "template + adapt", "template + zero-shot"]);
         RowOrder::Paper.sort(&mut runs);
@@ -200,8 +164,7 @@ pub(super) mod tests {
         let tuned = |name: &str, seed: u64, settings: &str| {
             let mut run = run(0, name, 0.5, "f32");
             run.path = format!("runs/{name}").into();
-            let tuning = serde_json::json!({ "seed": seed, "settings": settings });
-            run.provenance.prompt_tuning = serde_json::from_value(tuning).unwrap();
+            run.provenance.prompt_tuning = from_value(json!({ "seed": seed, "settings": settings })).unwrap();
             run
         };
         let runs = [tuned("a", 1, "x"), tuned("b", 2, "x"), tuned("c", 3, "x"), tuned("d", 1, "y")];

@@ -1,12 +1,10 @@
 //! Finished runs, and tables with one line for each: every metric, and published numbers next to ours.
 
-use super::cell::Cell;
 use super::order::by_name;
-use super::paper::{Published, published};
-use super::protocol::protocol_points;
 use super::rows::row_names;
-use super::table::Table;
-use crate::data::Known;
+use super::{Cell, Published, Table, protocol_points, published};
+use crate::data::{Known, Split};
+use crate::eval::metrics::Interval;
 use crate::eval::{Provenance, Record, RunConfig, Summary, Timing};
 use crate::run_dir::{CONFIG, RunDir};
 use flatclip::error::Hint;
@@ -158,19 +156,34 @@ fn collect(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
 /// One line per run with every metric.
 pub fn metrics_table(runs: &[Run]) -> Table {
     let tuned = runs.iter().any(|run| run.tuning_seed().is_some());
-    let mut header = vec!["prompt + method", "data", "seed"];
-    header.extend(tuned.then_some("prompt seed"));
-    header.extend(["samples", "top-1", "95 %", "top-5", "per class", "confidence", "ECE", "NLL", "Brier"]);
-    header.extend(["views", "encode ms", "adapt ms"]);
-    let mut table = Table::new("Runs", header);
-    for (run, name) in runs.iter().zip(row_names(runs)) {
-        table.push(metrics_row(run, name, tuned));
-    }
+    let milliseconds = |seconds: Option<f64>| Cell::some(seconds, |seconds| Cell::number(1000.0 * seconds, 2));
     let bins = runs.first().map_or(0, |run| run.summary.metrics.calibration.bins.len());
-    table.notes.push(format!(
-        "top-1, top-5, per-class accuracy and ECE in per cent; ECE with {bins} right-closed bins on the confidence of the answer; \
-         bootstrap intervals of 1000 resamples"
-    ));
+    let mut table = Table::of("Runs", runs.iter().zip(row_names(runs)))
+        .column("prompt + method", |(_, name)| Cell::text(name))
+        .column("data", |(run, _)| Cell::text(&run.provenance.dataset))
+        .column("seed", |(run, _)| Cell::text(run.config.seed.to_string()))
+        .column_if(tuned, "prompt seed", |(run, _)| Cell::some(run.tuning_seed(), |seed| Cell::text(seed.to_string())))
+        .column("samples", |(run, _)| samples_cell(&run.summary))
+        .column("top-1", |(run, _)| Cell::percent(run.summary.metrics.top1))
+        .column("95 %", |(run, _)| {
+            Cell::interval(run.summary.metrics.top1_interval, |low, high| format!("{low:.2}–{high:.2}"))
+        })
+        .column("top-5", |(run, _)| Cell::percent(run.summary.metrics.top5))
+        .column("per class", |(run, _)| Cell::percent(run.summary.metrics.mean_per_class))
+        .column("confidence", |(run, _)| Cell::text(run.confidence().name()))
+        .column("ECE", |(run, _)| Cell::percent(run.summary.metrics.calibration.ece))
+        .column("NLL", |(run, _)| Cell::nll_of(&run.summary.metrics))
+        .column("Brier", |(run, _)| Cell::number(run.summary.metrics.brier, 4))
+        .column("views", |(run, _)| match run.summary.mean_views {
+            Some(mean) => Cell::number(mean, 1),
+            None => Cell::count(run.views_used()),
+        })
+        .column("encode ms", |(run, _)| milliseconds(run.encode_per_sample()))
+        .column("adapt ms", |(run, _)| milliseconds(run.timing.as_ref().and_then(Timing::adapt_per_sample)))
+        .with_note(format!(
+            "top-1, top-5, per-class accuracy and ECE in per cent; ECE with {bins} right-closed bins on the confidence of the \
+             answer; bootstrap intervals of 1000 resamples"
+        ));
     if runs.iter().any(|run| run.confidence() == Confidence::VoteShare) {
         table.notes.push(Confidence::NOTE.into());
     }
@@ -188,94 +201,52 @@ pub fn metrics_table(runs: &[Run]) -> Table {
     table
 }
 
-fn metrics_row(run: &Run, name: String, tuned: bool) -> Vec<Cell> {
-    let (m, failed) = (&run.summary.metrics, run.summary.failed);
-    let samples = match failed {
-        0 => Cell::count(run.summary.samples),
-        _ => Cell {
-            text: format!("{} ({failed} bad)", run.summary.samples),
-            parts: vec![("bad", failed as f64)],
-            ..Cell::count(run.summary.samples)
-        },
-    };
-    let milliseconds = |seconds: Option<f64>| seconds.map_or_else(Cell::none, |s| Cell::number(1000.0 * s, 2));
-    let mut row = vec![Cell::text(name), Cell::text(&run.provenance.dataset), Cell::text(run.config.seed.to_string())];
-    let prompt_seed = run.tuning_seed().map_or_else(Cell::none, |seed| Cell::text(seed.to_string()));
-    row.extend(tuned.then_some(prompt_seed));
-    row.extend([
-        samples.flag(failed > 0),
-        Cell::percent(m.top1),
-        Cell::interval(m.top1_interval, |low, high| format!("{low:.2}–{high:.2}")),
-        Cell::percent(m.top5),
-        Cell::percent(m.mean_per_class),
-        Cell::text(run.confidence().name()),
-        Cell::percent(m.calibration.ece),
-        Cell::nll_of(m),
-        Cell::number(m.brier, 4),
-        run.summary.mean_views.map_or_else(|| Cell::count(run.views_used()), |mean| Cell::number(mean, 1)),
-        milliseconds(run.encode_per_sample()),
-        milliseconds(run.timing.as_ref().and_then(Timing::adapt_per_sample)),
-    ]);
-    row
+fn samples_cell(summary: &Summary) -> Cell {
+    let (samples, failed) = (summary.samples, summary.failed);
+    match failed {
+        0 => Cell::count(samples),
+        _ => Cell::count(samples).with_part(format!("{samples} ({failed} bad)"), "bad", failed).flag(true),
+    }
 }
 
 /// Ours, published, difference, for every run that has a published counterpart.
 pub fn against_paper(runs: &[Run], tolerance: f64) -> Table {
-    let header = [
-        "prompt + method",
-        "data",
-        "samples",
-        "ours",
-        "published",
-        "difference",
-        "row",
-        "origin",
-        "differs in",
-        "note",
-    ];
-    let mut table = Table::new("Against published numbers", header);
-    let mut without = 0;
-    for (run, name) in runs.iter().zip(row_names(runs)) {
-        let rows = run.published();
-        without += usize::from(rows.is_empty());
-        for row in rows {
-            let ours = 100.0 * run.summary.metrics.top1;
-            let expected = Known::find(&run.provenance.dataset).and_then(|known| known.count(crate::data::Split::Test));
-            let part = expected.is_some_and(|count| run.summary.metrics.count < count);
-            let count = run.summary.metrics.count;
-            let samples = match expected {
-                Some(all) if part => {
-                    Cell { text: format!("{count} of {all}"), parts: vec![("all", all as f64)], ..Cell::count(count) }
-                }
-                _ => Cell::count(count),
-            };
-            // A part of the test set has sampling noise: flagged only when the published value is outside its interval.
-            let inside = |i: crate::eval::metrics::Interval| {
-                row.value >= 100.0 * i.low - tolerance && row.value <= 100.0 * i.high + tolerance
-            };
-            let agrees = if part {
-                run.summary.metrics.top1_interval.is_some_and(inside)
-            } else {
-                (ours - row.value).abs() <= tolerance
-            };
-            table.push(vec![
-                Cell::text(&name),
-                Cell::text(&run.provenance.dataset),
-                samples.clone(),
-                Cell::number(ours, 2),
-                Cell::number(row.value, 2),
-                Cell::signed(ours - row.value, 2).flag(!agrees),
-                Cell::text(format!("{} ({})", row.label, row.table)),
-                Cell::text(&row.origin),
-                Cell::text(protocol_points(run).join("; ")),
-                Cell::text(&row.note),
-            ]);
+    let ours = |run: &Run| 100.0 * run.summary.metrics.top1;
+    // The size of the test set, where the run saw only a part of it.
+    let whole = |run: &Run| {
+        let expected = Known::find(&run.provenance.dataset).and_then(|known| known.count(Split::Test));
+        expected.filter(|&all| run.summary.metrics.count < all)
+    };
+    // A part of the test set has sampling noise: flagged only when the published value is outside its interval.
+    let agrees = |run: &Run, value: f64| {
+        let inside = |i: Interval| value >= 100.0 * i.low - tolerance && value <= 100.0 * i.high + tolerance;
+        match whole(run) {
+            Some(_) => run.summary.metrics.top1_interval.is_some_and(inside),
+            None => (ours(run) - value).abs() <= tolerance,
         }
-    }
-    table.notes.push(format!(
-        "flagged (!): more than {tolerance} points from the published value; for a part of a test set, the published value is \
-         outside our 95 % interval widened by that"
-    ));
+    };
+    let rows = |(run, name): (_, String)| Run::published(run).into_iter().map(move |row| (run, name.clone(), row));
+    let without = runs.iter().filter(|run| run.published().is_empty()).count();
+    let mut table = Table::of("Against published numbers", runs.iter().zip(row_names(runs)).flat_map(rows))
+        .column("prompt + method", |(_, name, _)| Cell::text(name))
+        .column("data", |(run, ..)| Cell::text(&run.provenance.dataset))
+        .column("samples", |(run, ..)| {
+            let (count, all) = (run.summary.metrics.count, whole(run));
+            all.map_or(Cell::count(count), |all| Cell::count(count).with_part(format!("{count} of {all}"), "all", all))
+        })
+        .column("ours", |(run, ..)| Cell::number(ours(run), 2))
+        .column("published", |(.., row)| Cell::number(row.value, 2))
+        .column("difference", |(run, _, row)| {
+            Cell::signed(ours(run) - row.value, 2).flag(!agrees(run, row.value))
+        })
+        .column("row", |(.., row)| Cell::text(format!("{} ({})", row.label, row.table)))
+        .column("origin", |(.., row)| Cell::text(&row.origin))
+        .column("differs in", |(run, ..)| Cell::text(protocol_points(run).join("; ")))
+        .column("note", |(.., row)| Cell::text(&row.note))
+        .with_note(format!(
+            "flagged (!): more than {tolerance} points from the published value; for a part of a test set, the published value \
+             is outside our 95 % interval widened by that"
+        ));
     if without > 0 {
         table.notes.push(format!(
             "{without} runs have no published counterpart (backbone, prompt, method and data set must agree)"

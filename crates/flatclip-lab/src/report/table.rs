@@ -1,6 +1,6 @@
 //! A table and the ways to write it: text, Markdown, LaTeX, JSON, HTML; CSV is in `csv.rs`.
 
-pub use super::cell::Cell;
+use super::Cell;
 use serde::Serialize;
 
 /// Rows of cells under a header.
@@ -20,6 +20,13 @@ impl Table {
     /// An empty table.
     pub fn new<S: Into<String>>(title: impl Into<String>, header: impl IntoIterator<Item = S>) -> Self {
         Self { title: title.into(), header: header.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// A table with one row per item, for [`Columns::column`].
+    pub(crate) fn of<T>(title: impl Into<String>, items: impl IntoIterator<Item = T>) -> Columns<T> {
+        let items: Vec<T> = items.into_iter().collect();
+        let rows = items.iter().map(|_| Vec::new()).collect();
+        Columns { items, table: Self { title: title.into(), rows, ..Self::default() } }
     }
 
     /// Adds a row.
@@ -127,17 +134,13 @@ impl Table {
 
     /// GitHub's Markdown.
     pub fn to_markdown(&self) -> String {
-        let escape = |text: &str| text.replace('|', "\\|");
+        let escape: fn(&str) -> String = |text| text.replace('|', "\\|");
         let mut out = if self.title.is_empty() { String::new() } else { format!("### {}\n\n", self.title) };
         let header: Vec<String> = self.header.iter().map(|h| escape(h)).collect();
         let rule: Vec<&str> = (0..header.len()).map(|i| if self.is_numeric(i) { "---:" } else { "---" }).collect();
         out.push_str(&format!("| {} |\n|{}|\n", header.join(" | "), rule.join("|")));
-        for row in &self.rows {
-            let cell = |cell: &Cell| {
-                let text = escape(&marked(cell));
-                if cell.best { format!("**{text}**") } else { text }
-            };
-            out.push_str(&format!("| {} |\n", row.iter().map(cell).collect::<Vec<_>>().join(" | ")));
+        for row in self.written(" | ", escape, |text| format!("**{text}**")) {
+            out.push_str(&format!("| {row} |\n"));
         }
         self.notes.iter().for_each(|note| out.push_str(&format!("\n{note}\n")));
         out
@@ -152,16 +155,21 @@ impl Table {
             latex(&self.title),
             header.join(" & ")
         );
-        for row in &self.rows {
-            let cell = |cell: &Cell| {
-                let text = latex(&marked(cell));
-                if cell.best { format!("\\textbf{{{text}}}") } else { text }
-            };
-            out.push_str(&format!("{} \\\\\n", row.iter().map(cell).collect::<Vec<_>>().join(" & ")));
+        for row in self.written(" & ", latex, |text| format!("\\textbf{{{text}}}")) {
+            out.push_str(&format!("{row} \\\\\n"));
         }
         out.push_str("\\bottomrule\n\\end{tabular}\n\\end{table}\n");
         self.notes.iter().for_each(|note| out.push_str(&format!("% {note}\n")));
         out
+    }
+
+    /// The rows as escaped text, with the best cells in bold.
+    fn written(&self, separator: &str, escape: fn(&str) -> String, bold: fn(String) -> String) -> Vec<String> {
+        let cell = |cell: &Cell| {
+            let text = escape(&marked(cell));
+            if cell.best { bold(text) } else { text }
+        };
+        self.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join(separator)).collect()
     }
 
     /// Whether it is wider than the screen of a phone: 340 pixels, almost 8 for a letter and 10 around a cell. The first
@@ -180,8 +188,8 @@ impl Table {
         );
         for (column, name) in self.header.iter().enumerate() {
             // A header is aligned like its numbers.
-            let is_number = self.is_numeric(column);
-            out.push_str(&format!("<th{}>{}</th>", if is_number { " class=\"n\"" } else { "" }, html(name)));
+            let class = if self.is_numeric(column) { " class=\"n\"" } else { "" };
+            out.push_str(&format!("<th{class}>{}</th>", html(name)));
         }
         out.push_str("</tr></thead><tbody>");
         for row in &self.rows {
@@ -199,6 +207,33 @@ impl Table {
         self.notes.iter().for_each(|note| out.push_str(&format!("<p class=\"note\">{}</p>", html(note))));
         out.push_str("</figure>\n");
         out
+    }
+}
+
+/// A table in the making: every column is a name and the cell of an item.
+pub(crate) struct Columns<T> {
+    items: Vec<T>,
+    table: Table,
+}
+
+impl<T> Columns<T> {
+    pub(crate) fn column(mut self, name: impl Into<String>, cell: impl Fn(&T) -> Cell) -> Self {
+        self.table.header.push(name.into());
+        self.table.rows.iter_mut().zip(&self.items).for_each(|(row, item)| row.push(cell(item)));
+        self
+    }
+
+    pub(crate) fn column_if(self, wanted: bool, name: &str, cell: impl Fn(&T) -> Cell) -> Self {
+        if wanted { self.column(name, cell) } else { self }
+    }
+
+    pub(crate) fn with_note(mut self, note: impl Into<String>) -> Table {
+        self.table.notes.push(note.into());
+        self.table
+    }
+
+    pub(crate) fn table(self) -> Table {
+        self.table
     }
 }
 
@@ -228,7 +263,7 @@ fn latex(text: &str) -> String {
 }
 
 /// Words in lines of at most `room` characters.
-fn wrapped(text: &str, room: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
@@ -249,13 +284,8 @@ mod tests {
     #[test]
     fn a_table_wider_than_its_room_goes_on_below() {
         let mut table = Table::new("t", ["data", "method", "top-1", "ECE", "NLL"]);
-        table.push(vec![
-            Cell::text("photo"),
-            Cell::text("zero"),
-            Cell::number(1.0, 2),
-            Cell::number(2.0, 2),
-            Cell::number(3.0, 2),
-        ]);
+        let numbers = [1.0, 2.0, 3.0].map(|value| Cell::number(value, 2));
+        table.push(["photo", "zero"].map(Cell::text).into_iter().chain(numbers).collect());
         table.notes.push("a note of some length that is wrapped".into());
         let narrow = table.to_text_within(26);
         assert!(narrow.lines().all(|line| line.chars().count() <= 26), "{narrow}");

@@ -1,9 +1,7 @@
 //! Calibration at a temperature that is given, or fitted on a held-out run.
 
-use super::cell::Cell;
 use super::rows::row_names;
-use super::runs::Run;
-use super::table::Table;
+use super::{Cell, Run, Table};
 use crate::eval::metrics::{MetricOptions, Metrics, Temperature, metrics};
 use crate::eval::{Provenance, Record, RunConfig};
 use crate::run_dir::first_difference;
@@ -116,44 +114,29 @@ fn kept(run: &Run) -> Result<Vec<Record>> {
 
 /// ECE, NLL and Brier score of every run as it is and at its temperature.
 pub fn temperature_table(runs: &[Run], choice: &TemperatureChoice) -> Result<Table> {
-    let header = [
-        "prompt + method",
-        "data",
-        "seed",
-        "confidence",
-        "T",
-        "ECE",
-        "ECE at T",
-        "NLL",
-        "NLL at T",
-        "Brier",
-        "Brier at T",
-    ];
-    let mut table = Table::new("Calibration at a temperature", header);
-    for (run, name) in runs.iter().zip(row_names(runs)) {
+    let measured = |(run, name)| -> Result<(&Run, String, Temperature, Metrics)> {
         let temperature = choice.of(run)?;
         let outcomes: Vec<_> = kept(run)?.iter().filter_map(|record| record.outcome_at(temperature)).collect();
-        let at: Metrics = metrics(&outcomes, run.provenance.classes, MetricOptions::default());
-        let plain = &run.summary.metrics;
-        table.push(vec![
-            Cell::text(name),
-            Cell::text(&run.provenance.dataset),
-            Cell::text(run.config.seed.to_string()),
-            Cell::text(run.confidence().name()),
-            Cell::number(temperature.value(), 3),
-            Cell::percent(plain.calibration.ece),
-            Cell::percent(at.calibration.ece),
-            Cell::nll_of(plain),
-            Cell::nll_of(&at),
-            Cell::number(plain.brier, 4),
-            Cell::number(at.brier, 4),
-        ]);
-    }
+        Ok((run, name, temperature, metrics(&outcomes, run.provenance.classes, MetricOptions::default())))
+    };
+    let rows = runs.iter().zip(row_names(runs)).map(measured).collect::<Result<Vec<_>>>()?;
     let how = match choice {
         TemperatureChoice::Given(_) => "given",
         TemperatureChoice::Fitted(_) => "fitted on held-out runs by the smallest mean cross-entropy",
     };
-    table.notes.push(format!("T divides the logits, {how}; answers and top-1 do not change; ECE in per cent"));
+    let mut table = Table::of("Calibration at a temperature", rows)
+        .column("prompt + method", |(_, name, ..)| Cell::text(name))
+        .column("data", |(run, ..)| Cell::text(&run.provenance.dataset))
+        .column("seed", |(run, ..)| Cell::text(run.config.seed.to_string()))
+        .column("confidence", |(run, ..)| Cell::text(run.confidence().name()))
+        .column("T", |(_, _, temperature, _)| Cell::number(temperature.value(), 3))
+        .column("ECE", |(run, ..)| Cell::percent(run.summary.metrics.calibration.ece))
+        .column("ECE at T", |(.., at)| Cell::percent(at.calibration.ece))
+        .column("NLL", |(run, ..)| Cell::nll_of(&run.summary.metrics))
+        .column("NLL at T", |(.., at)| Cell::nll_of(at))
+        .column("Brier", |(run, ..)| Cell::number(run.summary.metrics.brier, 4))
+        .column("Brier at T", |(.., at)| Cell::number(at.brier, 4))
+        .with_note(format!("T divides the logits, {how}; answers and top-1 do not change; ECE in per cent"));
     if runs.iter().any(|run| run.confidence() == Confidence::VoteShare) {
         table.notes.push(Confidence::NOTE.into());
     }

@@ -50,25 +50,20 @@ impl Measured {
         let views = self.methods.iter().map(|row| row.views).max().unwrap_or_default();
         let s = if *threads == 1 { "" } else { "s" };
         let title = format!("Time and memory per image: {model}, {threads} thread{s}, {} classes", self.classes);
-        let header = ["method", "views", "s per image", "x stss", "x encoding", "once, s", "peak GB", "stand-ins"];
-        let mut table = Table::new(title, header);
         let stss = self.methods.iter().find(|row| row.method == "stss").map(|row| row.median);
-        let optional = |value: Option<f64>, digits| value.map_or_else(Cell::none, |v| Cell::number(v, digits));
-        for row in &self.methods {
-            let name = if row.method == "stss" { "stss (FGA)" } else { &row.method };
+        let mut table = Table::of(title, &self.methods)
+            .column("method", |row| Cell::text(if row.method == "stss" { "stss (FGA)" } else { &row.method }))
+            .column("views", |row| Cell::count(row.views))
+            .column("s per image", |row| Cell::number(row.median, 3))
             // A ratio is not meaningful if the other method was run without its required inputs.
-            let ratio = stss.filter(|_| row.stand_ins.is_empty()).map(|stss| row.median / stss);
-            table.push(vec![
-                Cell::text(name),
-                Cell::number(row.views as f64, 0),
-                Cell::number(row.median, 3),
-                optional(ratio, 2),
-                Cell::number(row.ratio, 3),
-                Cell::number(row.prepare, 3),
-                optional(row.peak_rss_mb.map(|mb| mb / 1024.0), 2),
-                Cell::text(row.stand_ins.join("; ")),
-            ]);
-        }
+            .column("x stss", |row| {
+                Cell::some(stss.filter(|_| row.stand_ins.is_empty()), |stss| Cell::number(row.median / stss, 2))
+            })
+            .column("x encoding", |row| Cell::number(row.ratio, 3))
+            .column("once, s", |row| Cell::number(row.prepare, 3))
+            .column("peak GB", |row| Cell::some(row.peak_rss_mb, |mb| Cell::number(mb / 1024.0, 2)))
+            .column("stand-ins", |row| Cell::text(row.stand_ins.join("; ")))
+            .table();
         table.notes = vec![
             format!(
                 "{model} on this CPU ({isa}, image tower in {precision}, text tower in {text_precision}), {threads} \
@@ -89,20 +84,17 @@ impl Measured {
 
 /// The paper's numbers.
 fn published() -> Table {
-    let header = ["method", "s per image", "x FGA", "GB"];
-    let mut table = Table::new("Published: one NVIDIA V100 GPU, not comparable with the table above", header);
     let fga = PAPER[0].1;
-    for (name, seconds, memory) in PAPER {
-        let memory = memory.map_or_else(Cell::none, |gb| Cell::number(gb, 2));
-        table.push(vec![Cell::text(name), Cell::number(seconds, 2), Cell::number(seconds / fga, 2), memory]);
-    }
-    table.notes.push(
-        "the paper's own implementations, per image of ImageNet; it does not say what is included (the text bank, reading \
-         the image, generating DiffTPT's views). Its ratios, up to 23.86, are not what the table above measures: there \
-         DiffTPT's generated views are random features, and TPT's text tower computes once what all classes share"
-            .into(),
-    );
-    table
+    Table::of("Published: one NVIDIA V100 GPU, not comparable with the table above", PAPER)
+        .column("method", |(name, ..)| Cell::text(*name))
+        .column("s per image", |(_, seconds, _)| Cell::number(*seconds, 2))
+        .column("x FGA", |(_, seconds, _)| Cell::number(seconds / fga, 2))
+        .column("GB", |(.., memory)| Cell::some(*memory, |gb| Cell::number(gb, 2)))
+        .with_note(
+            "the paper's own implementations, per image of ImageNet; it does not say what is included (the text bank, reading \
+             the image, generating DiffTPT's views). Its ratios, up to 23.86, are not what the table above measures: there \
+             DiffTPT's generated views are random features, and TPT's text tower computes once what all classes share",
+        )
 }
 
 #[cfg(test)]

@@ -35,17 +35,16 @@ pub use work::{EvaluateWork, LandscapeWork, PromptSource, StatisticsWork, Step, 
 use crate::data::{OpenOptions, Split};
 use crate::eval::Shard;
 use crate::run_dir::RunDir;
-use flatclip::Model;
 use flatclip::error::Hint;
 use flatclip::progress::Progress;
-use flatclip::{Error, Result};
-use plan::picked;
+use flatclip::{Error, Model, Result};
+use plan::Filter;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use step_store::StepStore;
 
 /// A request to reproduce an item, or a part of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReproduceRequest {
     /// The item.
     pub recipe: Recipe,
@@ -88,26 +87,7 @@ pub struct ReproduceRequest {
 impl ReproduceRequest {
     /// The whole item into this folder.
     pub fn new(recipe: Recipe, out: impl Into<PathBuf>) -> Self {
-        Self {
-            recipe,
-            open: OpenOptions::default(),
-            compat: Vec::new(),
-            limit: None,
-            seeds: Vec::new(),
-            views: None,
-            methods: Vec::new(),
-            datasets: Vec::new(),
-            shots: None,
-            epochs: None,
-            shard: None,
-            prompts: BTreeMap::new(),
-            text_features: None,
-            generated: None,
-            descriptions: None,
-            max_errors: 100,
-            cache: None,
-            out: out.into(),
-        }
+        Self { recipe, max_errors: 100, out: out.into(), ..Self::default() }
     }
 
     /// The recipe with the overrides of the request.
@@ -120,23 +100,15 @@ impl ReproduceRequest {
         if !self.seeds.is_empty() {
             recipe.seeds.clone_from(&self.seeds);
         }
-        let named: Vec<String> =
-            recipe.datasets.iter().flat_map(|data| [data.clone(), plan::data_title(data)]).collect();
-        picked("data set of the recipe", &self.datasets, named.iter().map(String::as_str))?;
-        let wanted = |data: &String| {
-            let names = [plan::slug(data), plan::slug(&plan::data_title(data))];
-            self.datasets.is_empty() || self.datasets.iter().any(|asked| names.contains(&plan::slug(asked)))
-        };
-        recipe.datasets.retain(wanted);
-        recipe.in_domain.retain(wanted);
-        let rows: Vec<String> = recipe.rows.iter().flat_map(|row| [row.label.clone(), row.method.clone()]).collect();
-        picked("row or method of the recipe", &self.methods, rows.iter().map(String::as_str))?;
-        recipe.rows.retain(|row| {
-            let names = [plan::slug(&row.label), plan::slug(&row.method)];
-            self.methods.is_empty() || self.methods.iter().any(|asked| names.contains(&plan::slug(asked)))
-        });
-        let known = recipe.prompts.iter().map(|prompt| prompt.name.as_str());
-        picked("prompt of the recipe", &self.prompts.keys().cloned().collect::<Vec<_>>(), known)?;
+        let names = |data: &String| [data.clone(), plan::data_title(data)];
+        let datasets = Filter::new("data set of the recipe", &self.datasets, recipe.datasets.iter().flat_map(names))?;
+        recipe.datasets.retain(|data| datasets.picks(names(data)));
+        recipe.in_domain.retain(|data| datasets.picks(names(data)));
+        let names = |row: &RecipeRow| [row.label.clone(), row.method.clone()];
+        let rows = Filter::new("row or method of the recipe", &self.methods, recipe.rows.iter().flat_map(names))?;
+        recipe.rows.retain(|row| rows.picks(names(row)));
+        let known = recipe.prompts.iter().map(|prompt| prompt.name.clone());
+        Filter::new("prompt of the recipe", self.prompts.keys(), known)?;
         Ok(recipe)
     }
 

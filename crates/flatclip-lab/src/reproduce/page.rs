@@ -2,8 +2,8 @@
 
 use super::plan::data_title;
 use super::results::Results;
-use crate::report::figure::{Axis, Figure, Layer};
-use crate::report::{Page, Run, Section};
+use crate::report::figure::{Axis, Figure};
+use crate::report::{Page, Run, Section, grouped_bars};
 use std::path::Path;
 
 impl Results {
@@ -11,7 +11,7 @@ impl Results {
     pub(super) fn page(&self, out: &Path) -> Page {
         let inside = |run: &Run| run.path.strip_prefix(out).map_or_else(|_| run.path.clone(), Path::to_path_buf);
         let runs: Vec<Run> = self.runs().map(|run| Run { path: inside(run), ..run.clone() }).collect();
-        let mut first = Section { title: "Results".into(), tables: self.tables.clone(), ..Section::default() };
+        let mut first = Section { tables: self.tables.clone(), ..Section::new("Results", "") };
         if runs.len() > 1 {
             let labels: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
             first.figures.push(self.bars("Top-1", &labels, &(0..self.datasets().len()).collect::<Vec<_>>()));
@@ -29,15 +29,11 @@ impl Results {
     pub(crate) fn bars(&self, title: &str, labels: &[&str], columns: &[usize]) -> Figure {
         let rows: Vec<_> = self.rows.iter().filter(|row| labels.contains(&row.label.as_str())).collect();
         let y = Axis::new("top-1 in per cent").within(0.0, 100.0);
-        let mut figure = Figure::new(title, Axis::categories("", rows.iter().map(|row| row.label.clone())), y);
         let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
-        for &place in columns {
-            let values: Vec<f64> = rows.iter().map(|row| number(row.means[place])).collect();
-            let spread = rows.iter().map(|row| number(row.deviations[place])).collect();
-            figure.layers.push(Layer::Bars { name: data_title(&self.recipe.datasets[place]), values: values.clone() });
-            figure.layers.push(Layer::Deviations { values, spread });
-        }
-        figure.size = ((160.0 + 90.0 * rows.len() as f64).clamp(560.0, 1120.0), 400.0);
-        figure
+        let series = columns.iter().map(|&place| {
+            let bars = rows.iter().map(|row| (number(row.means[place]), number(row.deviations[place])));
+            (data_title(&self.recipe.datasets[place]), bars.collect())
+        });
+        grouped_bars(title, rows.iter().map(|row| row.label.clone()).collect(), y, series)
     }
 }

@@ -9,10 +9,9 @@ use crate::ViewChoice;
 use crate::data::{Known, Split, open};
 use crate::eval::Shard;
 use crate::train::TuneRequest;
-use flatclip::Model;
 use flatclip::methods::{Kind, Registry};
 use flatclip::settings::parse_settings;
-use flatclip::{Error, Result};
+use flatclip::{Error, Model, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -103,10 +102,8 @@ impl Planner<'_> {
     fn evaluation(&mut self, row: &RecipeRow, data: &str, seed: u64) -> Result<()> {
         let spec = self.registry.adapter(&row.method)?;
         let prompt = self.prompt(&row.prompt, data, seed)?;
-        let statistics = match spec.build(&row.options)?.needs().unwrap_or(spec.needs).statistics {
-            true => Some(self.statistics(&row.prompt, &prompt, seed)),
-            false => None,
-        };
+        let needs = spec.build(&row.options)?.needs().unwrap_or(spec.needs);
+        let statistics = needs.statistics.then(|| self.statistics(&row.prompt, &prompt, seed));
         let dir = self.runs().join(slug(data)).join(slug(&row.label)).join(format!("seed-{seed}"));
         // If images are answered independently, every process evaluates its share of the images.
         let shard = self.request.shard.filter(|_| spec.kind() == Kind::Episodic);
@@ -273,17 +270,25 @@ fn policy(text: &str) -> Result<ViewChoice> {
     }
 }
 
-/// Refuses a filter that selects nothing.
-pub(super) fn picked<'a>(
-    what: &'static str,
-    asked: &[String],
-    known: impl Iterator<Item = &'a str> + Clone,
-) -> Result<()> {
-    let plain = |text: &str| slug(text);
-    for name in asked {
-        if !known.clone().any(|other| plain(other) == plain(name)) {
-            return Err(Error::unknown(what, name, known));
+/// The names that a user asked for, compared as folder names.
+pub(super) struct Filter(Vec<String>);
+
+impl Filter {
+    /// Refuses names that select nothing.
+    pub(super) fn new<'a>(
+        what: &'static str,
+        asked: impl IntoIterator<Item = &'a String>,
+        known: impl Iterator<Item = String>,
+    ) -> Result<Self> {
+        let (known, asked): (Vec<String>, Vec<&String>) = (known.collect(), asked.into_iter().collect());
+        match asked.iter().find(|name| !known.iter().any(|other| slug(other) == slug(name))) {
+            Some(name) => Err(Error::unknown(what, name, known.iter().map(String::as_str))),
+            None => Ok(Self(asked.iter().map(|name| slug(name)).collect())),
         }
     }
-    Ok(())
+
+    /// Whether one of these names was asked for; without any, all are.
+    pub(super) fn picks(&self, names: [String; 2]) -> bool {
+        self.0.is_empty() || names.iter().any(|name| self.0.contains(&slug(name)))
+    }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// One item: a table, an ablation or a figure.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
     /// Its name on the command line.
@@ -314,8 +314,7 @@ fn unique(what: &str, names: &[&str]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::data::Known;
-    use crate::tuners::preset;
-    use crate::tuners::tuner;
+    use crate::tuners::{preset, tuner};
     use flatclip::methods::adapter;
 
     #[test]

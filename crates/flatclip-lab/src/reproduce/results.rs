@@ -7,8 +7,8 @@ use super::recipe::Recipe;
 use super::step_store::StepStore;
 use super::work::{EvaluateWork, Work};
 use crate::eval::Record;
-use crate::eval::metrics::paired;
-use crate::report::{Cell, Run, Section, Table, mean_and_deviation, protocol_points, published_row};
+use crate::eval::metrics::{Metrics, paired};
+use crate::report::{Cell, Run, Section, Table, mean, mean_and_deviation, protocol_points, published_row};
 use flatclip::files::write_atomic;
 use flatclip::methods::Confidence;
 use flatclip::{Error, Result};
@@ -29,6 +29,22 @@ pub(super) struct Row {
     pub(super) deviations: Vec<Option<f64>>,
     /// Published top-1, by data set.
     published: Vec<Option<f64>>,
+}
+
+impl Row {
+    fn found(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().flatten().flatten()
+    }
+}
+
+/// `a - b` where both are known.
+fn minus(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<f64>> {
+    a.iter().zip(b).map(|(a, b)| Some((*a)? - (*b)?)).collect()
+}
+
+/// A name and the cells of some values.
+fn line(name: &str, values: &[Option<f64>], cell: fn(f64) -> Cell) -> Vec<Cell> {
+    std::iter::once(Cell::text(name)).chain(values.iter().map(|value| Cell::some(*value, cell))).collect()
 }
 
 /// The tables of an item.
@@ -62,7 +78,7 @@ impl Results {
     }
 
     pub(super) fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.rows.iter().flat_map(|row| row.runs.iter().flatten().flatten())
+        self.rows.iter().flat_map(Row::found)
     }
 
     /// Data sets, in the order of the columns.
@@ -96,7 +112,7 @@ impl Results {
     pub(crate) fn mean(&self, label: &str, columns: &[usize]) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.label == label)?;
         let values: Vec<f64> = columns.iter().map(|&place| row.means[place]).collect::<Option<_>>()?;
-        mean_and_deviation(&values).map(|(mean, _)| mean)
+        mean(&values)
     }
 
     /// Whether a row's prediction is correct, by data set, seed and image.
@@ -119,7 +135,7 @@ impl Results {
         let of_seed = |columns: &[usize], seed: usize| -> Option<f64> {
             let top1 = |&data: &usize| Some(100.0 * row.runs[data].get(seed)?.as_ref()?.summary.metrics.top1);
             let values: Option<Vec<f64>> = columns.iter().map(top1).collect();
-            mean_and_deviation(&values?).map(|(mean, _)| mean)
+            mean(&values?)
         };
         let deviation = |columns: &Vec<usize>| {
             let seeds: Option<Vec<f64>> = (0..self.recipe.seeds.len()).map(|seed| of_seed(columns, seed)).collect();
@@ -130,17 +146,17 @@ impl Results {
 
     /// Values by data set, then their averages if no value is missing.
     fn with_averages(&self, values: &[Option<f64>]) -> Vec<Option<f64>> {
-        let mean = |columns: &Vec<usize>| {
-            let picked: Option<Vec<f64>> = columns.iter().map(|&i| values[i]).collect();
-            picked.filter(|v| !v.is_empty()).map(|v| v.iter().sum::<f64>() / v.len() as f64)
+        let average = |columns: Vec<usize>| {
+            let picked: Option<Vec<f64>> = columns.into_iter().map(|i| values[i]).collect();
+            mean(&picked?)
         };
-        let averages: Vec<Option<f64>> = self.averages().iter().map(|(_, columns)| mean(columns)).collect();
+        let averages = self.averages().into_iter().map(|(_, columns)| average(columns));
         values.iter().copied().chain(averages).collect()
     }
 
     fn header(&self, first: &str) -> Vec<String> {
         let titles = self.recipe.datasets.iter().map(|data| data_title(data));
-        let averages = self.averages().into_iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+        let averages = self.averages().into_iter().map(|(name, _)| name.to_owned());
         std::iter::once(first.to_owned()).chain(titles).chain(averages).collect()
     }
 
@@ -156,10 +172,8 @@ impl Results {
             let mut cells = vec![Cell::text(&row.label)];
             let deviations = row.deviations.iter().copied().chain(self.average_deviations(row));
             let seeds = self.recipe.seeds.len();
-            let cell = |(mean, deviation): (&Option<f64>, Option<f64>)| {
-                mean.map_or_else(Cell::none, |mean| Cell::mean(mean, deviation, seeds))
-            };
-            cells.extend(ours.iter().zip(deviations).map(cell));
+            let cell = |(value, deviation)| Cell::some(value, |mean| Cell::mean(mean, deviation, seeds));
+            cells.extend(ours.into_iter().zip(deviations).map(cell));
             table.push(cells);
         }
         table.mark_best(1..table.header.len());
@@ -168,15 +182,9 @@ impl Results {
             lines.push(cells);
             if row.published.iter().any(Option::is_some) {
                 let (ours, theirs) = (self.with_averages(&row.means), self.with_averages(&row.published));
-                let number = |value: &Option<f64>| value.map_or_else(Cell::none, |v| Cell::number(v, 2));
-                let differ = |(a, b): (&Option<f64>, &Option<f64>)| match (a, b) {
-                    (Some(a), Some(b)) => Cell::signed(a - b, 2),
-                    _ => Cell::none(),
-                };
-                lines.push(std::iter::once(Cell::text("  published")).chain(theirs.iter().map(number)).collect());
-                lines.push(
-                    std::iter::once(Cell::text("  difference")).chain(ours.iter().zip(&theirs).map(differ)).collect(),
-                );
+                let differences = minus(&ours, &theirs);
+                lines.push(line("  published", &theirs, |value| Cell::number(value, 2)));
+                lines.push(line("  difference", &differences, |value| Cell::signed(value, 2)));
             }
         }
         table.rows = lines;
@@ -196,30 +204,25 @@ impl Results {
     fn differences(&self) -> Result<Option<Table>> {
         let Some(ours) = self.rows.iter().find(|row| row.label == self.recipe.reference) else { return Ok(None) };
         let title = format!("{} minus each row, on the same images", ours.label);
-        let header = ["row", "images", "difference", "95 %", "fixed", "broken", "p (McNemar)"];
-        let mut table = Table::new(title, header);
+        let mut compared = Vec::new();
         let mine = right_answers(ours)?;
         for row in self.rows.iter().filter(|row| row.label != ours.label) {
             let theirs = right_answers(row)?;
             let common = theirs.iter().filter_map(|(key, &right)| Some((right, *mine.get(key)?)));
             let (first, second): (Vec<bool>, Vec<bool>) = common.unzip();
-            if first.is_empty() {
-                continue;
+            if !first.is_empty() {
+                compared.push((&row.label, paired(&first, &second, 1000, 0)));
             }
-            let d = paired(&first, &second, 1000, 0);
-            table.push(vec![
-                Cell::text(&row.label),
-                Cell::count(d.count),
-                Cell::signed(100.0 * d.difference, 2),
-                Cell::interval(d.interval, |low, high| format!("{low:+.2} to {high:+.2}")),
-                Cell::count(d.only_second),
-                Cell::count(d.only_first),
-                Cell::p_value(d.p_value),
-            ]);
         }
-        table
-            .notes
-            .push("points of top-1 over all images and seeds that both answered; paired bootstrap, exact test".into());
+        let table = Table::of(title, compared)
+            .column("row", |(label, _)| Cell::text(*label))
+            .column("images", |(_, found)| Cell::count(found.count))
+            .column("difference", |(_, found)| Cell::difference(found))
+            .column("95 %", |(_, found)| Cell::signed_interval(found))
+            .column("fixed", |(_, found)| Cell::count(found.only_second))
+            .column("broken", |(_, found)| Cell::count(found.only_first))
+            .column("p (McNemar)", |(_, found)| Cell::p_value(found.p_value))
+            .with_note("points of top-1 over all images and seeds that both answered; paired bootstrap, exact test");
         Ok((!table.rows.is_empty()).then_some(table))
     }
 
@@ -233,39 +236,32 @@ impl Results {
         let (neither, sapt) = (of("coop", "zero-shot")?, of("sapt", "zero-shot")?);
         let (stss, both) = (of("coop", "stss")?, of("sapt", "stss")?);
         let mut table = Table::new("Components: gain over CoOp in points", self.header("with"));
-        let gain = |a: &[Option<f64>]| -> Vec<Option<f64>> {
-            a.iter().zip(&neither).map(|(a, b)| Some((*a)? - (*b)?)).collect()
-        };
-        let (sapt, stss, both) = (gain(&sapt), gain(&stss), gain(&both));
+        let [sapt, stss, both] = [sapt, stss, both].map(|values| minus(&values, &neither));
         let sum = sapt.iter().zip(&stss).map(|(a, b)| Some((*a)? + (*b)?)).collect::<Vec<_>>();
-        let beyond = both.iter().zip(&sum).map(|(a, b)| Some((*a)? - (*b)?)).collect::<Vec<_>>();
-        let lines = [("SAPT", &sapt), ("STSS", &stss), ("both", &both), ("interaction", &beyond)];
-        for (name, values) in lines {
-            let signed = |value: &Option<f64>| value.map_or_else(Cell::none, |v| Cell::signed(v, 2));
-            table.push(std::iter::once(Cell::text(name)).chain(values.iter().map(signed)).collect());
+        let beyond = minus(&both, &sum);
+        for (name, values) in [("SAPT", &sapt), ("STSS", &stss), ("both", &both), ("interaction", &beyond)] {
+            table.push(line(name, values, |value| Cell::signed(value, 2)));
         }
         Some(table)
     }
 
     /// Calibration metrics of the rows: means over data sets and seeds.
     fn calibration(&self) -> Table {
-        let mut table = Table::new("Calibration", ["row", "confidence", "ECE", "NLL", "Brier"]);
-        for row in &self.rows {
-            let runs: Vec<&Run> = row.runs.iter().flatten().flatten().collect();
-            let mean =
-                |value: fn(&Run) -> f64| runs.iter().map(|run| value(run)).sum::<f64>() / runs.len().max(1) as f64;
-            let nlls: Option<Vec<f64>> = runs.iter().map(|run| run.summary.metrics.nll).collect();
-            let nll = nlls.and_then(|nlls| mean_and_deviation(&nlls)).map(|(mean, _)| mean);
-            let infinite = runs.iter().map(|run| run.summary.metrics.infinite_nll).sum();
-            table.push(vec![
-                Cell::text(&row.label),
-                Cell::text(runs.first().map_or("-", |run| run.confidence().name())),
-                Cell::percent(mean(|run| run.summary.metrics.calibration.ece)),
-                Cell::nll(nll, infinite),
-                Cell::number(mean(|run| run.summary.metrics.brier), 4),
-            ]);
-        }
-        table.notes.push("mean over data sets and seeds; ECE in per cent on the confidence of the answer".into());
+        let of_all = |row: &Row, value: fn(&Metrics) -> f64| {
+            let values: Vec<f64> = row.found().map(|run| value(&run.summary.metrics)).collect();
+            mean(&values).unwrap_or_default()
+        };
+        let nll = |row: &Row| {
+            let nlls: Option<Vec<f64>> = row.found().map(|run| run.summary.metrics.nll).collect();
+            Cell::nll(mean(&nlls.unwrap_or_default()), row.found().map(|run| run.summary.metrics.infinite_nll).sum())
+        };
+        let mut table = Table::of("Calibration", &self.rows)
+            .column("row", |row| Cell::text(&row.label))
+            .column("confidence", |row| Cell::some(row.found().next(), |run| Cell::text(run.confidence().name())))
+            .column("ECE", |row| Cell::percent(of_all(row, |metrics| metrics.calibration.ece)))
+            .column("NLL", |row| nll(row))
+            .column("Brier", |row| Cell::number(of_all(row, |metrics| metrics.brier), 4))
+            .with_note("mean over data sets and seeds; ECE in per cent on the confidence of the answer");
         if self.runs().any(|run| run.confidence() == Confidence::VoteShare) {
             table.notes.push(Confidence::NOTE.into());
         }
@@ -356,8 +352,7 @@ fn read_rows(recipe: &Recipe, plan: &Plan) -> Result<Vec<Row>> {
             continue;
         }
         let backbone = runs.iter().flatten().flatten().next().map_or("", |run| run.provenance.backbone.as_str());
-        let name = |data: &String| data.clone();
-        let published = recipe.datasets.iter().map(|data| published_row(backbone, &row.label, &name(data))).collect();
+        let published = recipe.datasets.iter().map(|data| published_row(backbone, &row.label, data)).collect();
         let (means, deviations) = runs.iter().map(|runs| over_seeds(runs)).unzip();
         rows.push(Row { label: row.label.clone(), runs, means, deviations, published });
     }

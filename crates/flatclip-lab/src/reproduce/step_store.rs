@@ -7,16 +7,14 @@ use super::recipe::Recipe;
 use super::work::{EvaluateWork, PromptSource, Step, Work};
 use crate::data::{Dataset, Split, open};
 use crate::eval::{Plan as Stream, stream_hash};
-use crate::train::TuneRequest;
 use crate::{NamedPrompt, PromptChoice};
-use flatclip::Model;
 use flatclip::digest::Digest;
 use flatclip::files::write_atomic;
 use flatclip::prompt::{Prompt, PromptContent, read_text_features};
-use flatclip::{Error, Result};
+use flatclip::{Error, Model, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Stored with every result: a digest of its inputs, and digests of its files.
@@ -245,7 +243,11 @@ impl Step {
         Ok(match &self.work {
             Work::Tune(tune) => tune.settings_text()?,
             Work::Statistics(work) => format!("statistics {} {} {}", work.data, work.shots, work.seed),
-            Work::Evaluate(work) => evaluate_key(work),
+            Work::Evaluate(work) => {
+                let EvaluateWork { method, options, policy, views, seed, order_seed, shard, data, .. } = work;
+                let shard = shard.map(String::from);
+                format!("evaluate {data} {method} {options} {policy:?} {views:?} {seed} {order_seed:?} {shard:?}")
+            }
             Work::Sweep(work) => {
                 format!("sweep {} {:?} {:?} {} {:?}", work.method, work.axes, work.policy, work.seed, work.data)
             }
@@ -258,24 +260,3 @@ impl Step {
 
 /// The file of a statistics step.
 pub(super) const STATISTICS: &str = "statistics.safetensors";
-
-fn evaluate_key(work: &EvaluateWork) -> String {
-    let EvaluateWork { method, options, policy, views, seed, order_seed, shard, data, .. } = work;
-    let shard = shard.map(String::from);
-    format!("evaluate {data} {method} {options} {policy:?} {views:?} {seed} {order_seed:?} {shard:?}")
-}
-
-/// The norm of a prompt's learned context; `None` if the file has none.
-pub(super) fn context_norm(path: &PathBuf) -> Option<f64> {
-    let prompt = Prompt::open(path).ok()?;
-    let PromptContent::Learned { context, .. } = &prompt.content else { return None };
-    Some(flatclip_tensor::ops::l2_norm(context.data.iter()))
-}
-
-/// The tuning request of a step, if it is one.
-pub(super) fn tuning(step: &Step) -> Option<&TuneRequest> {
-    match &step.work {
-        Work::Tune(request) => Some(request),
-        _ => None,
-    }
-}

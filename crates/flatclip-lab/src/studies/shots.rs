@@ -3,9 +3,8 @@
 use crate::data::Dataset;
 use crate::data::few_shot::draw_shots;
 use crate::flatness::Probe;
-use flatclip::Model;
-use flatclip::Result;
 use flatclip::model::Features;
+use flatclip::{Model, Result};
 use flatclip_tensor::Matrix;
 
 /// The images of every class that tuning draws for the same seed, as unit-norm features.

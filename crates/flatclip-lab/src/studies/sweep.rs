@@ -1,8 +1,9 @@
 //! Sweeps: a grid of settings, answered from kept features; a table and a figure per axis.
 
 use crate::data::Dataset;
-use crate::eval::{EvaluateRequest, NamedPrompt, PromptChoice, RunRequest, file_name};
-use crate::eval::{GridAxis, Subject, Summary, cells};
+use crate::eval::{
+    EvaluateRequest, GridAxis, NamedPrompt, PromptChoice, RunRequest, Subject, Summary, cells, file_name,
+};
 use crate::report::figure::Figure;
 use crate::report::{Cell, Page, Run, Section, Table, find_runs, sweep_figures};
 use crate::run_dir::RunDir;
@@ -138,11 +139,9 @@ impl SweepRequest {
     }
 
     fn figures(&self, done: &[DoneCell], dataset: &str) -> Vec<Figure> {
-        let named: Vec<(String, Vec<String>)> =
-            self.axes.iter().map(|axis| (axis.key.clone(), axis.values.clone())).collect();
         let values: Vec<(Vec<usize>, f64)> =
             done.iter().map(|done| (done.cell.clone(), done.summary.metrics.top1)).collect();
-        sweep_figures(&named, &values, dataset)
+        sweep_figures(&self.axes, &values, dataset)
     }
 
     /// The method of a cell with its options.
@@ -166,9 +165,13 @@ impl SweepRequest {
 
     /// Every method of the grid.
     fn methods(&self) -> Result<Vec<&'static str>> {
-        let axis = self.axes.iter().find(|axis| axis.key == "method");
-        let named = axis.map_or(&self.base.methods[..1.min(self.base.methods.len())], |axis| &axis.values);
+        let named =
+            self.axis("method").map_or(&self.base.methods[..1.min(self.base.methods.len())], |axis| &axis.values);
         named.iter().map(|name| Ok(self.base.registry.adapter(name)?.name)).collect()
+    }
+
+    fn axis(&self, key: &str) -> Option<&GridAxis> {
+        self.axes.iter().find(|axis| axis.key == key)
     }
 
     /// The value of an axis in a cell.
@@ -200,12 +203,12 @@ impl SweepRequest {
 
     /// The prompts of the grid; `None` for the base's own.
     fn prompts(&self) -> Vec<Option<&str>> {
-        let axis = self.axes.iter().find(|axis| axis.key == "prompt");
-        axis.map_or_else(|| vec![None], |axis| axis.values.iter().map(|value| Some(value.as_str())).collect())
+        let Some(axis) = self.axis("prompt") else { return vec![None] };
+        axis.values.iter().map(|value| Some(value.as_str())).collect()
     }
 
     fn most_views(&self) -> usize {
-        let named = self.axes.iter().filter(|axis| axis.key == "method").flat_map(|axis| &axis.values);
+        let named = self.axis("method").into_iter().flat_map(|axis| &axis.values);
         let specs = named.filter_map(|name| self.base.registry.adapter(name).ok());
         specs.map(|spec| spec.needs.default_views).max().unwrap_or(1)
     }
@@ -214,21 +217,18 @@ impl SweepRequest {
         // A radius has a meaning only together with its context.
         let radii =
             self.axes.iter().any(|axis| axis.key.ends_with("radius")) && done.iter().any(|d| d.radius.is_some());
-        let mut header: Vec<String> = self.axes.iter().map(|axis| axis.key.clone()).collect();
-        header.extend(radii.then(|| "of the context's norm".to_owned()));
-        let first = header.len();
-        header.extend(["top-1", "ECE"].map(String::from));
-        let mut table = Table::new(format!("Sweep on {dataset}"), header);
-        for DoneCell { cell, radius, summary, .. } in done {
-            let mut row: Vec<Cell> = self.axes.iter().zip(cell).map(|(axis, &i)| Cell::text(&axis.values[i])).collect();
-            if radii {
-                row.push(radius.map_or_else(Cell::none, |radius| Cell::text(format!("{:.4}", radius.share))));
-            }
-            row.extend([Cell::percent(summary.metrics.top1), Cell::percent(summary.metrics.calibration.ece)]);
-            table.push(row);
+        let mut columns = Table::of(format!("Sweep on {dataset}"), done);
+        for (place, axis) in self.axes.iter().enumerate() {
+            columns = columns.column(&axis.key, |done| Cell::text(&axis.values[done.cell[place]]));
         }
-        table.mark_best([first]);
-        table.notes.push("top-1 and ECE in per cent; all settings use the same views".into());
+        let share = |radius: Radius| Cell::text(format!("{:.4}", radius.share));
+        let mut table = columns
+            .column_if(radii, "of the context's norm", |done| Cell::some(done.radius, share))
+            .column("top-1", |done| Cell::percent(done.summary.metrics.top1))
+            .column("ECE", |done| Cell::percent(done.summary.metrics.calibration.ece))
+            .with_note("top-1 and ECE in per cent; all settings use the same views");
+        let top1 = table.header.len() - 2;
+        table.mark_best([top1]);
         if done.iter().any(|done| done.summary.confidence == Confidence::VoteShare) {
             table.notes.push(Confidence::NOTE.into());
         }
@@ -247,7 +247,7 @@ impl SweepRequest {
 }
 
 fn section_of(dataset: &str, table: Table) -> Section {
-    Section { title: dataset.to_owned(), tables: vec![table], ..Section::default() }
+    Section { tables: vec![table], ..Section::new(dataset, "") }
 }
 
 fn cell_dir(folder: &Path, number: usize) -> PathBuf {

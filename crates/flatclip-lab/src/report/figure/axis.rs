@@ -5,15 +5,14 @@ use super::Area;
 
 /// One axis.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Axis {
-    /// Beside it.
-    pub label: String,
+pub(crate) struct Axis {
+    label: String,
     /// Fixed range; else the data's, widened to round ticks.
-    pub range: Option<(f64, f64)>,
+    range: Option<(f64, f64)>,
     /// Names instead of numbers, at 0, 1, 2, ...
-    pub categories: Vec<String>,
+    pub(crate) categories: Vec<String>,
     /// Ticks at exactly these values.
-    pub ticks: Vec<f64>,
+    ticks: Vec<f64>,
 }
 
 /// Mean width of a character, in pixels.
@@ -22,18 +21,20 @@ const CHARACTER: f64 = 6.5;
 const UPRIGHT: f64 = 90.0;
 
 impl Axis {
-    /// An axis of numbers.
-    pub fn new(label: impl Into<String>) -> Self {
+    pub(crate) fn new(label: impl Into<String>) -> Self {
         Self { label: label.into(), ..Self::default() }
     }
 
     /// The same with a fixed range.
-    pub fn within(mut self, low: f64, high: f64) -> Self {
-        self.range = Some((low, high));
-        self
+    pub(crate) fn within(self, low: f64, high: f64) -> Self {
+        Self { range: Some((low, high)), ..self }
     }
 
-    /// An axis of names.
+    /// The same with ticks at exactly these values.
+    pub(crate) fn with_ticks(self, ticks: Vec<f64>) -> Self {
+        Self { ticks, ..self }
+    }
+
     pub(crate) fn categories<S: Into<String>>(label: impl Into<String>, names: impl IntoIterator<Item = S>) -> Self {
         Self { label: label.into(), categories: names.into_iter().map(Into::into).collect(), ..Self::default() }
     }

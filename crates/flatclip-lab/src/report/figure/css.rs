@@ -3,71 +3,63 @@
 use std::collections::BTreeMap;
 
 /// Rules in their order; those of media queries are skipped, since paper is light.
-pub(super) struct Sheet(Vec<Rule>);
+pub(super) struct Sheet<'a>(Vec<Rule<'a>>);
 
-struct Rule {
-    element: Option<String>,
-    classes: Vec<String>,
-    properties: Vec<(String, String)>,
+struct Rule<'a> {
+    /// Empty for every element.
+    element: &'a str,
+    classes: Vec<&'a str>,
+    properties: &'a str,
 }
 
-impl Sheet {
+impl<'a> Sheet<'a> {
     /// Rules as `svg.fc .a.b,svg.fc text{key:value;...}`.
-    pub(super) fn parse(css: &str) -> Self {
+    pub(super) fn parse(css: &'a str) -> Self {
         let (mut rules, mut rest) = (Vec::new(), css);
         while let Some((selectors, behind)) = rest.split_once('{') {
             if selectors.trim_start().starts_with('@') {
                 rest = behind_block(behind);
                 continue;
             }
-            let (body, behind) = behind.split_once('}').unwrap_or((behind, ""));
-            let property =
-                |text: &str| text.split_once(':').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()));
-            let properties: Vec<(String, String)> = body.split(';').filter_map(property).collect();
-            rules.extend(selectors.split(',').map(|selector| Rule::new(selector, &properties)));
+            let (properties, behind) = behind.split_once('}').unwrap_or((behind, ""));
+            rules.extend(selectors.split(',').map(|selector| {
+                // All stand below `svg.fc`.
+                let mut parts = selector.split_whitespace().last().unwrap_or_default().split('.');
+                Rule { element: parts.next().unwrap_or_default(), classes: parts.collect(), properties }
+            }));
             rest = behind;
         }
         Self(rules)
     }
 
     /// What holds for an element: more classes win, then the later rule.
-    pub(super) fn properties(&self, element: &str, class: &str) -> BTreeMap<&str, &str> {
+    pub(super) fn properties(&self, element: &str, class: &str) -> BTreeMap<&'a str, &'a str> {
         let classes: Vec<&str> = class.split_whitespace().collect();
-        let mut holding: Vec<&Rule> = self.0.iter().filter(|rule| rule.holds(element, &classes)).collect();
+        let is_element = |rule: &Rule<'_>| rule.element.is_empty() || rule.element == element;
+        let holds = |rule: &&Rule<'_>| is_element(rule) && rule.classes.iter().all(|class| classes.contains(class));
+        let mut holding: Vec<&Rule<'_>> = self.0.iter().filter(holds).collect();
         holding.sort_by_key(|rule| rule.classes.len());
-        holding.iter().flat_map(|rule| rule.properties.iter().map(|(k, v)| (k.as_str(), v.as_str()))).collect()
+        holding.iter().flat_map(|rule| properties(rule.properties)).collect()
     }
 }
 
-impl Rule {
-    fn new(selector: &str, properties: &[(String, String)]) -> Self {
-        // All stand below `svg.fc`.
-        let last = selector.split_whitespace().last().unwrap_or_default();
-        let mut parts = last.split('.');
-        let element = parts.next().filter(|name| !name.is_empty()).map(str::to_owned);
-        Self { element, classes: parts.map(str::to_owned).collect(), properties: properties.to_vec() }
-    }
-
-    fn holds(&self, element: &str, classes: &[&str]) -> bool {
-        self.element.as_deref().is_none_or(|name| name == element)
-            && self.classes.iter().all(|class| classes.contains(&class.as_str()))
-    }
+/// `key:value;...`
+pub(super) fn properties(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(';').filter_map(|entry| entry.split_once(':'))
 }
 
 /// The text after the end of a block whose beginning was read.
 fn behind_block(text: &str) -> &str {
     let mut depth = 1;
-    for (at, c) in text.char_indices() {
+    let end = text.find(|c| {
         depth += match c {
             '{' => 1,
             '}' => -1,
             _ => 0,
         };
-        if depth == 0 {
-            return &text[at + 1..];
-        }
-    }
-    ""
+        depth == 0
+    });
+    end.map_or("", |at| &text[at + 1..])
 }
 
 #[cfg(test)]

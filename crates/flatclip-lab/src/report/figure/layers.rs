@@ -1,8 +1,7 @@
 //! Drawing of the layers.
 
 use super::super::table::html;
-use super::marker::marker;
-use super::palette::{DASHES, SERIES, sequential};
+use super::palette::{DASHES, SERIES, marker, sequential};
 use super::{Area, Layer, contour};
 
 /// The class of a bar: its colour, and beyond the colours an outline.
@@ -12,49 +11,36 @@ pub(super) fn bar_class(series: usize) -> String {
 
 /// The range of all finite data.
 pub(super) fn ranges(layers: &[Layer]) -> ((f64, f64), (f64, f64)) {
-    let (mut x, mut y) = ((f64::INFINITY, f64::NEG_INFINITY), (f64::INFINITY, f64::NEG_INFINITY));
-    let widen = |range: &mut (f64, f64), value: f64| {
-        if value.is_finite() {
-            *range = (range.0.min(value), range.1.max(value));
-        }
-    };
+    let (mut xs, mut ys): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
     for layer in layers {
         match layer {
             Layer::Line { points, band, .. } => {
-                points.iter().for_each(|p| {
-                    widen(&mut x, p.0);
-                    widen(&mut y, p.1);
-                });
-                band.iter().flatten().for_each(|b| {
-                    widen(&mut y, b.0);
-                    widen(&mut y, b.1);
-                });
+                xs.extend(points.iter().map(|point| point.0));
+                ys.extend(points.iter().chain(band.iter().flatten()).map(|point| point.1));
+                ys.extend(band.iter().flatten().map(|edges| edges.0));
             }
-            Layer::Guide { from, to } => [from, to].into_iter().for_each(|p| {
-                widen(&mut x, p.0);
-                widen(&mut y, p.1);
-            }),
-            Layer::Deviations { values, spread } => values.iter().zip(spread).for_each(|(v, s)| widen(&mut y, v + s)),
-            Layer::Counts { bins, .. } => bins.iter().for_each(|bin| {
-                widen(&mut x, bin.0);
-                widen(&mut x, bin.1);
-            }),
-            Layer::Bars { values, .. } => [0.0].iter().chain(values).for_each(|&v| widen(&mut y, v)),
-            Layer::Heat { x: xs, y: ys, .. } => {
-                edges(xs).into_iter().for_each(|v| widen(&mut x, v));
-                edges(ys).into_iter().for_each(|v| widen(&mut y, v));
+            Layer::Guide { from, to } => {
+                xs.extend([from.0, to.0]);
+                ys.extend([from.1, to.1]);
             }
-            Layer::Contour { x: xs, y: ys, .. } => {
-                xs.iter().for_each(|&v| widen(&mut x, v));
-                ys.iter().for_each(|&v| widen(&mut y, v));
+            Layer::Deviations { values, spread } => ys.extend(values.iter().zip(spread).map(|(v, s)| v + s)),
+            Layer::Counts { bins, .. } => xs.extend(bins.iter().flat_map(|bin| [bin.0, bin.1])),
+            Layer::Bars { values, .. } => ys.extend([0.0].iter().chain(values)),
+            Layer::Heat { x, y, .. } => {
+                xs.extend(edges(x));
+                ys.extend(edges(y));
+            }
+            Layer::Contour { x, y, .. } => {
+                xs.extend(x);
+                ys.extend(y);
             }
             Layer::Mark { at, .. } => {
-                widen(&mut x, at.0);
-                widen(&mut y, at.1);
+                xs.push(at.0);
+                ys.push(at.1);
             }
         }
     }
-    (x, y)
+    (finite_range(&xs), finite_range(&ys))
 }
 
 /// Cell borders halfway between centres.

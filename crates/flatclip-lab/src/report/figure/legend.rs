@@ -2,8 +2,7 @@
 
 use super::super::table::html;
 use super::layers::bar_class;
-use super::marker::marker;
-use super::palette::{DASHES, SERIES};
+use super::palette::{DASHES, SERIES, marker};
 use super::{Area, Layer};
 
 /// Pixels between two lines of names.
@@ -82,18 +81,13 @@ fn sign(entry: &Entry, x: f64, y: f64) -> String {
     let (series, class) = (entry.series, format!("s{}", entry.series % SERIES));
     let middle = marker(series, x + SIGN / 2.0, y, &format!("{class} edge"));
     if entry.is_line {
-        let dash = DASHES[series % DASHES.len()];
-        let (left, right) = (x, x + SIGN);
+        let (dash, right) = (DASHES[series % DASHES.len()], x + SIGN);
         return format!(
-            "<polyline class=\"line {class}\" stroke-dasharray=\"{dash}\" points=\"{left:.1},{y} {right:.1},{y}\"/>{middle}"
+            "<polyline class=\"line {class}\" stroke-dasharray=\"{dash}\" points=\"{x:.1},{y} {right:.1},{y}\"/>{middle}"
         );
     }
-    let top = y - 4.0;
-    let bar = format!(
-        "<rect class=\"swatch {}\" x=\"{x:.1}\" y=\"{top}\" width=\"{SIGN}\" height=\"8\"/>",
-        bar_class(series)
-    );
-    format!("{bar}{middle}")
+    let (class, top) = (bar_class(series), y - 4.0);
+    format!("<rect class=\"swatch {class}\" x=\"{x:.1}\" y=\"{top}\" width=\"{SIGN}\" height=\"8\"/>{middle}")
 }
 
 #[cfg(test)]
@@ -111,16 +105,15 @@ mod tests {
         let mut figure = Figure::new("t", Axis::new("x"), Axis::new("y"));
         for i in 0..12 {
             let points = vec![(0.0, f64::from(i)), (1.0, f64::from(i))];
-            figure.layers.push(Layer::Line { name: format!("prompt + method {i}"), points, band: None });
+            figure.layers.push(Layer::line(format!("prompt + method {i}"), points));
         }
         let svg = figure.to_svg();
         let found = keys(&svg);
         assert_eq!(found.len(), 12);
         // The sign before the name, without position and colour.
         let look = |key: &&str| {
-            let colour = key.split("line s").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
-            let dash =
-                key.split("stroke-dasharray=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
+            let after = |mark: &str| key.split(mark).nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
+            let (colour, dash) = (after("line s"), after("stroke-dasharray=\""));
             let shape = key.split("/>").nth(1).unwrap();
             let shape = match shape.split_once(" d=\"") {
                 Some((_, path)) => path.split_once('l').unwrap().1.to_owned(),

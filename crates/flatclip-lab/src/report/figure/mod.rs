@@ -8,116 +8,86 @@ mod contour;
 mod css;
 mod layers;
 mod legend;
-mod marker;
 mod palette;
 mod raster;
 
-pub use axis::Axis;
+pub(crate) use axis::Axis;
 pub(crate) use palette::STYLE;
 pub(crate) use raster::to_image;
 
 use super::table::html;
 use axis::Scale;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// One thing that is drawn into the axes, in order.
+/// One thing that is drawn into the axes, in order. The legend lists names that are not empty; grids of values go row by row,
+/// from low y to high y.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Layer {
-    /// Points joined by a line, with markers.
-    Line {
-        /// Name in the legend; empty for none.
-        name: String,
-        /// Data coordinates.
-        points: Vec<(f64, f64)>,
-        /// Lower and upper edge at every point, drawn as a band.
-        band: Option<Vec<(f64, f64)>>,
-    },
-    /// A thin dashed line without legend, e.g. the diagonal of a reliability diagram.
-    Guide {
-        /// From.
-        from: (f64, f64),
-        /// To.
-        to: (f64, f64),
-    },
-    /// Bars over the categories of the x axis; several layers stand side by side.
-    Bars {
-        /// Name in the legend.
-        name: String,
-        /// One per category; NaN leaves a gap.
-        values: Vec<f64>,
-    },
-    /// Whiskers on the bars of the layer before.
-    Deviations {
-        /// The bars' values.
-        values: Vec<f64>,
-        /// How far the whisker reaches up and down; NaN or 0 for none.
-        spread: Vec<f64>,
-    },
+pub(crate) enum Layer {
+    /// Points joined by a line, with markers; a band has a lower and an upper edge at every point.
+    Line { name: String, points: Vec<(f64, f64)>, band: Option<Vec<(f64, f64)>> },
+    /// A thin dashed line, e.g. the diagonal of a reliability diagram.
+    Guide { from: (f64, f64), to: (f64, f64) },
+    /// Bars over the categories of the x axis; NaN leaves a gap. Several layers stand side by side.
+    Bars { name: String, values: Vec<f64> },
+    /// Whiskers on the bars of the layer before, as far up as down; NaN or 0 for none.
+    Deviations { values: Vec<f64>, spread: Vec<f64> },
     /// How many samples stand behind each part of the x axis: low bars along it.
-    Counts {
-        /// From and to of each part.
-        bins: Vec<(f64, f64)>,
-        /// How many.
-        counts: Vec<f64>,
-    },
-    /// A grid of cells, coloured from dark (low) to light (high).
+    Counts { bins: Vec<(f64, f64)>, counts: Vec<f64> },
+    /// A grid of cells around these centres, coloured from dark (low) to light (high).
     Heat {
-        /// Cell centres along x.
         x: Vec<f64>,
-        /// Cell centres along y.
         y: Vec<f64>,
-        /// Row by row, from low y to high y.
         values: Vec<f64>,
         /// Write the number into every cell.
         labels: bool,
-        /// The values of the darkest and the lightest colour; else the lowest and the highest value. Surfaces that are compared share one.
+        /// The values of the darkest and the lightest colour; else the lowest and the highest value. Surfaces that are compared
+        /// share one.
         range: Option<(f64, f64)>,
         /// Of the values, above the colour scale.
         unit: &'static str,
     },
-    /// Lines of equal value over a grid.
-    Contour {
-        /// Grid points along x.
-        x: Vec<f64>,
-        /// Grid points along y.
-        y: Vec<f64>,
-        /// Row by row, from low y to high y.
-        values: Vec<f64>,
-        /// At these values.
-        levels: Vec<f64>,
-    },
+    /// Lines of equal value, at these levels, over a grid.
+    Contour { x: Vec<f64>, y: Vec<f64>, values: Vec<f64>, levels: Vec<f64> },
     /// A marked point with a label.
-    Mark {
-        /// Data coordinates.
-        at: (f64, f64),
-        /// The word.
-        name: String,
-    },
+    Mark { at: (f64, f64), name: String },
 }
 
-/// A figure.
+impl Layer {
+    /// A line without a band.
+    pub(crate) fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self::Line { name: name.into(), points, band: None }
+    }
+}
+
+/// The places of categories: 0, 1, 2, ...
+pub(crate) fn positions(count: usize) -> Vec<f64> {
+    (0..count).map(|i| i as f64).collect()
+}
+
+/// A figure: layers from back to front between two axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Above the axes.
-    pub title: String,
-    /// Across.
-    pub x: Axis,
-    /// Up.
-    pub y: Axis,
-    /// Back to front.
-    pub layers: Vec<Layer>,
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) layers: Vec<Layer>,
     /// Pixels.
-    pub size: (f64, f64),
+    pub(crate) size: (f64, f64),
     /// An image left of the axes, e.g. the view whose surface is drawn.
-    pub image: Option<FigureImage>,
+    pub(crate) image: Option<FigureImage>,
 }
 
-/// A raster image inside a figure.
+/// A raster image, as a `data:` address, and the lines of text below it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FigureImage {
-    /// A `data:` address.
-    pub address: String,
-    /// Below it, line by line.
-    pub caption: Vec<String>,
+pub(crate) struct FigureImage {
+    pub(crate) address: String,
+    pub(crate) caption: Vec<String>,
+}
+
+/// A `data:` address of a PNG file.
+pub(crate) fn data_address(png: &[u8]) -> String {
+    format!("data:image/png;base64,{}", BASE64.encode(png))
 }
 
 /// Lines of names that fit into the size of a figure.
@@ -150,12 +120,12 @@ impl Area {
 
 impl Figure {
     /// A figure of usual size.
-    pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
+    pub(crate) fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
         Self { title: title.into(), x, y, layers: Vec::new(), size: (560.0, 360.0), image: None }
     }
 
     /// The same with one more layer.
-    pub fn with(mut self, layer: Layer) -> Self {
+    pub(crate) fn with(mut self, layer: Layer) -> Self {
         self.layers.push(layer);
         self
     }
@@ -240,14 +210,24 @@ fn draw_image(image: &FigureImage, top: f64, out: &mut String) {
 mod tests {
     use super::*;
 
-    fn line(points: Vec<(f64, f64)>) -> Layer {
-        Layer::Line { name: "a <b>".into(), points, band: None }
+    /// A heat map and the contours of the same values.
+    pub(super) fn grid(unit: &'static str) -> [Layer; 2] {
+        let (x, y, values) = (vec![0.0, 1.0, 2.0], vec![0.0, 1.0], vec![0.0, 1.0, 4.0, 1.0, 2.0, 5.0]);
+        let heat = Layer::Heat { x: x.clone(), y: y.clone(), values: values.clone(), labels: true, range: None, unit };
+        [heat, Layer::Contour { x, y, values, levels: vec![1.5, 3.0] }]
+    }
+
+    #[test]
+    fn base64_as_everybody_writes_it() {
+        for (text, code) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(data_address(text.as_bytes()), format!("data:image/png;base64,{code}"));
+        }
     }
 
     #[test]
     fn names_are_escaped_and_every_tag_is_closed() {
         let figure = Figure::new("x & y", Axis::new("radius"), Axis::new("top-1"))
-            .with(line(vec![(0.0, 1.0), (1.0, 3.0)]))
+            .with(Layer::line("a <b>", vec![(0.0, 1.0), (1.0, 3.0)]))
             .with(Layer::Guide { from: (0.0, 0.0), to: (1.0, 1.0) })
             .with(Layer::Mark { at: (0.5, 2.0), name: "here".into() });
         let svg = figure.to_svg();
@@ -259,7 +239,7 @@ mod tests {
     #[test]
     fn empty_constant_and_infinite_data_still_give_a_figure() {
         for points in [vec![], vec![(2.0, 5.0)], vec![(0.0, f64::NAN), (1.0, f64::INFINITY), (2.0, 1.0)]] {
-            let svg = Figure::new("t", Axis::new("x"), Axis::new("y")).with(line(points)).to_svg();
+            let svg = Figure::new("t", Axis::new("x"), Axis::new("y")).with(Layer::line("", points)).to_svg();
             assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
     }
@@ -279,7 +259,8 @@ mod tests {
 
     #[test]
     fn figures_side_by_side_keep_their_images_and_close_every_tag() {
-        let mut figure = Figure::new("t", Axis::new("x"), Axis::new("y")).with(line(vec![(0.0, 1.0), (1.0, 2.0)]));
+        let line = Layer::line("", vec![(0.0, 1.0), (1.0, 2.0)]);
+        let mut figure = Figure::new("t", Axis::new("x"), Axis::new("y")).with(line);
         figure.image = Some(FigureImage { address: "data:,".into(), caption: vec!["view <3>".into()] });
         let svg = side_by_side("both", &[figure.clone(), figure], 2);
         assert_eq!(svg.matches("<image").count(), 2);
@@ -289,15 +270,8 @@ mod tests {
 
     #[test]
     fn bars_heat_and_contours_are_drawn() {
-        let grid = || (vec![0.0, 1.0, 2.0], vec![0.0, 1.0], vec![0.0, 1.0, 4.0, 1.0, 2.0, 5.0]);
-        let (x, y, values) = grid();
-        let heat = Figure::new("h", Axis::new("x"), Axis::new("y"))
-            .with(Layer::Heat { x, y, values, labels: true, range: None, unit: "%" })
-            .with({
-                let (x, y, values) = grid();
-                Layer::Contour { x, y, values, levels: vec![1.5, 3.0] }
-            })
-            .to_svg();
+        let [heat, contour] = grid("%");
+        let heat = Figure::new("h", Axis::new("x"), Axis::new("y")).with(heat).with(contour).to_svg();
         assert_eq!(heat.matches("class=\"value\"").count(), 6);
         assert!(heat.contains("class=\"contour"));
         let bars = Figure::new("b", Axis::categories("m", ["a", "b"]), Axis::new("y"))

@@ -1,4 +1,5 @@
-//! Colours. Series: Okabe and Ito's set, made for every kind of colour vision. Heat maps: cividis, even in brightness.
+//! Colours, dashes and markers: every series has its own. Series: Okabe and Ito's set, made for every kind of colour vision.
+//! Heat maps: cividis, even in brightness.
 
 /// Dashes, so that lines also differ without colour.
 pub(super) const DASHES: [&str; 4] = ["", "6 3", "2 2", "8 3 2 3"];
@@ -6,6 +7,19 @@ pub(super) const DASHES: [&str; 4] = ["", "6 3", "2 2", "8 3 2 3"];
 /// How many series colours there are before they repeat. Beyond them a series differs in dash and marker: neither four nor
 /// five divides seven, so no two of the first 28 are alike in all three.
 pub(super) const SERIES: usize = 7;
+
+/// Circle, square, triangle, diamond, and a triangle that points down.
+pub(super) fn marker(series: usize, x: f64, y: f64, class: &str) -> String {
+    match series % 5 {
+        0 => format!("<circle class=\"dot {class}\" cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"3\"/>"),
+        1 => {
+            format!("<rect class=\"dot {class}\" x=\"{:.2}\" y=\"{:.2}\" width=\"6\" height=\"6\"/>", x - 3.0, y - 3.0)
+        }
+        2 => format!("<path class=\"dot {class}\" d=\"M{x:.2} {:.2}l4 7h-8z\"/>", y - 4.5),
+        3 => format!("<path class=\"dot {class}\" d=\"M{x:.2} {:.2}l4.5 4.5l-4.5 4.5l-4.5 -4.5z\"/>", y - 4.5),
+        _ => format!("<path class=\"dot {class}\" d=\"M{x:.2} {:.2}l-4 -7h8z\"/>", y + 4.5),
+    }
+}
 
 /// Rules that depend on the page's colours: ink, softer ink, lines, paper and the series. Each colour is written out, since
 /// programs that open SVG files for print know no variables.

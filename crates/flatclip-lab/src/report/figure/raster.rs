@@ -2,8 +2,9 @@
 //!
 //! It supports the elements and path commands that figures write, and nothing else.
 
-use super::css::Sheet;
-use super::palette::STYLE;
+use super::css::{Sheet, properties};
+use super::{BASE64, STYLE};
+use base64::Engine as _;
 use flatclip::image::lettering::Font;
 use flatclip::image::{self, Image};
 use flatclip::{Error, Result};
@@ -95,7 +96,7 @@ impl Style<'_> {
 struct Painter {
     pixmap: Pixmap,
     font: Font,
-    sheet: Sheet,
+    sheet: Sheet<'static>,
     /// Where the open groups stand.
     places: Vec<Transform>,
 }
@@ -105,17 +106,15 @@ impl Painter {
         let mut rest = svg;
         while let Some(at) = rest.find('<') {
             let Some((tag, behind)) = Tag::read(&rest[at..]) else { break };
-            rest = match tag.name {
-                "style" => behind.split_once("</style>").map_or("", |(_, after)| after),
-                "title" => behind.split_once("</title>").map_or("", |(_, after)| after),
-                "text" => {
-                    let (words, after) = behind.split_once("</text>").unwrap_or((behind, ""));
-                    self.words(&tag, &unescaped(words));
-                    after
-                }
-                _ => behind,
-            };
+            rest = behind;
             match tag.name {
+                "style" | "title" | "text" => {
+                    let (words, after) = behind.split_once(&format!("</{}>", tag.name)).unwrap_or((behind, ""));
+                    rest = after;
+                    if tag.name == "text" {
+                        self.words(&tag, &unescaped(words));
+                    }
+                }
                 "g" | "svg" if !tag.closed => self.places.push(self.place(&tag)),
                 "/g" | "/svg" => drop(self.places.pop()),
                 "image" => self.image(&tag)?,
@@ -137,17 +136,17 @@ impl Painter {
         }
     }
 
-    fn style<'s>(sheet: &'s Sheet, tag: &Tag<'s>) -> Style<'s> {
-        // Attributes, then the style sheet, then the element's own style.
-        let mut properties: BTreeMap<&str, &str> = tag.attributes.clone();
-        properties.extend(sheet.properties(tag.name, tag.text("class")));
-        properties.extend(tag.text("style").split(';').filter_map(|entry| entry.split_once(':')));
-        Style(properties)
+    /// Attributes, then the style sheet, then the element's own style.
+    fn style<'t>(&self, tag: &Tag<'t>) -> Style<'t> {
+        let mut all: BTreeMap<&str, &str> = tag.attributes.clone();
+        all.extend(self.sheet.properties(tag.name, tag.text("class")));
+        all.extend(properties(tag.text("style")));
+        Style(all)
     }
 
     fn shape(&mut self, tag: &Tag<'_>) {
         let Some(path) = outline(tag) else { return };
-        let (place, style) = (self.place(tag), Self::style(&self.sheet, tag));
+        let (place, style) = (self.place(tag), self.style(tag));
         if let Some(paint) = style.paint("fill", "#000000").filter(|_| tag.name != "line") {
             self.pixmap.fill_path(&path, &paint, FillRule::Winding, place, None);
         }
@@ -157,7 +156,7 @@ impl Painter {
     }
 
     fn words(&mut self, tag: &Tag<'_>, text: &str) {
-        let (place, style) = (self.place(tag), Self::style(&self.sheet, tag));
+        let (place, style) = (self.place(tag), self.style(tag));
         let (size, (x, y)) = (style.number("font-size", 12.0), tag.at("x", "y"));
         let width = self.font.width(text, size);
         let left = match style.0.get("text-anchor") {
@@ -181,11 +180,12 @@ impl Painter {
 
     fn image(&mut self, tag: &Tag<'_>) -> Result<()> {
         let Some(decoded_image) = embedded_image(tag.text("href"))? else { return Ok(()) };
-        let rgba: Vec<u8> = decoded_image.rgb.chunks_exact(3).flat_map(|p| [p[0], p[1], p[2], 255]).collect();
-        let size = tiny_skia::IntSize::from_wh(decoded_image.width as u32, decoded_image.height as u32);
+        let Image { width: columns, height: rows, rgb } = decoded_image;
+        let rgba: Vec<u8> = rgb.chunks_exact(3).flat_map(|p| [p[0], p[1], p[2], 255]).collect();
+        let size = tiny_skia::IntSize::from_wh(columns as u32, rows as u32);
         let Some(pixels) = size.and_then(|size| Pixmap::from_vec(rgba, size)) else { return Ok(()) };
         let ((x, y), (width, height)) = (tag.at("x", "y"), tag.at("width", "height"));
-        let fitted = (width / decoded_image.width as f32).min(height / decoded_image.height as f32);
+        let fitted = (width / columns as f32).min(height / rows as f32);
         let place = self.place(tag).pre_translate(x, y).pre_scale(fitted, fitted);
         let paint = PixmapPaint { quality: FilterQuality::Bicubic, ..PixmapPaint::default() };
         self.pixmap.draw_pixmap(0, 0, pixels.as_ref(), &paint, place, None);
@@ -268,21 +268,7 @@ fn unescaped(text: &str) -> String {
 /// The image of a `data:` address; `None` for one that holds none.
 fn embedded_image(address: &str) -> Result<Option<Image>> {
     let Some((_, code)) = address.split_once("base64,") else { return Ok(None) };
-    let (mut bytes, mut bits, mut held) = (Vec::new(), 0u32, 0);
-    for digit in code.bytes().take_while(|&b| b != b'=') {
-        let value = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            _ => 63,
-        };
-        (bits, held) = (bits << 6 | u32::from(value), held + 6);
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held & 255) as u8);
-        }
-    }
+    let bytes = BASE64.decode(code).map_err(|e| Error::config("figure", e.to_string()))?;
     image::decode(&bytes, &image::DecodeOptions::default()).map(Some)
 }
 
@@ -314,13 +300,12 @@ mod tests {
     fn a_figure_with_every_layer_is_drawn() {
         let png =
             flatclip::image::sheet::encode_png(&Image { width: 2, height: 2, rgb: [9, 200, 9].repeat(4) }).unwrap();
-        let grid = || (vec![0.0, 1.0, 2.0], vec![0.0, 1.0], vec![0.0, 1.0, 4.0, 1.0, 2.0, 5.0]);
-        let (x, y, values) = grid();
+        let [heat, contour] = super::super::tests::grid("nats");
         let mut figure = Figure::new("surface", Axis::new("x (units)"), Axis::new("y"))
-            .with(Layer::Heat { x, y, values, labels: true, range: None, unit: "nats" })
-            .with(Layer::Contour { x: grid().0, y: grid().1, values: grid().2, levels: vec![1.5, 3.0] })
+            .with(heat)
+            .with(contour)
             .with(Layer::Mark { at: (1.0, 0.5), name: "prompt".into() });
-        figure.image = Some(FigureImage { address: crate::report::data_address(&png), caption: vec!["a view".into()] });
+        figure.image = Some(FigureImage { address: super::super::data_address(&png), caption: vec!["a view".into()] });
         let image = to_image(&side_by_side("both", &[figure.clone(), figure], 2), 1.0).unwrap();
         assert_eq!((image.width, image.height), (1120, 360));
         let count = |colour: [u8; 3]| image.rgb.chunks_exact(3).filter(|p| **p == colour).count();

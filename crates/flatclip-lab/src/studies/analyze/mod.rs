@@ -12,7 +12,6 @@ use crate::flatness::{
     WorstCaseSearch, rank_correlation,
 };
 use crate::report::{ANALYSIS_FILE, AnalysisRecord, Page};
-use flatclip::Model;
 use flatclip::files::write_atomic;
 use flatclip::methods::adapters::stss::Stss;
 use flatclip::methods::bank::Radius;
@@ -20,7 +19,7 @@ use flatclip::methods::{Adapter as _, Task};
 use flatclip::model::Features;
 use flatclip::progress::Progress;
 use flatclip::prompt::{Prompt, PromptContent};
-use flatclip::{Error, Result};
+use flatclip::{Error, Model, Result};
 use flatclip_tensor::Matrix;
 use radius::one_radius;
 use sets::{Found, Measure, stop_if_cancelled};

@@ -2,14 +2,13 @@
 //! whose complexity is measured.
 
 use crate::train::TuneSummary;
-use flatclip::Model;
 use flatclip::methods::adapters::stss::{Config, Reduce};
 use flatclip::methods::bank::{Radius, RadiusUnit};
 use flatclip::methods::sam::NormScope;
 use flatclip::methods::select::Score;
 use flatclip::model::Context;
 use flatclip::prompt::{Prompt, PromptContent};
-use flatclip::{Error, Result};
+use flatclip::{Error, Model, Result};
 use flatclip_tensor::ops::l2_norm;
 
 /// Which prompts the complexity term is about: those within a radius of the learned one.

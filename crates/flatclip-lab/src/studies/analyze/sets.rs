@@ -5,13 +5,12 @@ use crate::data::Dataset;
 use crate::eval::Plan;
 use crate::flatness::{Ball, EntropyFound, EntropyGap, Floor, Scores, WorstEntropy, ascend_entropy, spread};
 use crate::report::AnalysedSet;
-use flatclip::Model;
 use flatclip::methods::adapters::stss::Stss;
 use flatclip::methods::probability::logits;
 use flatclip::methods::{Adapter as _, Task, ViewSet};
 use flatclip::model::Features;
 use flatclip::progress::Progress;
-use flatclip::{Error, Result};
+use flatclip::{Error, Model, Result};
 use flatclip_tensor::Matrix;
 use std::collections::BTreeSet;
 
