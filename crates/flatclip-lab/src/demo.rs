@@ -65,7 +65,7 @@ pub fn demo(request: &DemoRequest, progress: &dyn Progress) -> Result<Demonstrat
             "{} on the synthetic pocket dataset: photo-style drawings and six shifted styles, {} images of each. Results of a \
              toy model; they say nothing about CLIP.",
             model.describe(),
-            results.limit().unwrap_or_default(),
+            results.recipe.limit.unwrap_or_default(),
         ),
         sections: sections.clone(),
     };
@@ -150,7 +150,7 @@ impl Told<'_> {
         let first = one.keys().find(helped).or_else(|| one.keys().find(|key| shifted(key.0)));
         let missing = || Error::config("demo", "the recipe has no shifted image");
         let (place, _, id) = first.ok_or_else(missing)?;
-        let mut dataset = data::open(&self.results.datasets()[*place], &OpenOptions::default())?;
+        let mut dataset = data::open(&self.results.recipe.datasets[*place], &OpenOptions::default())?;
         let at = dataset.samples.iter().position(|sample| sample.id == *id).ok_or_else(missing)?;
         let sample = dataset.samples.swap_remove(at);
         Ok((dataset, sample))
@@ -185,7 +185,7 @@ impl Told<'_> {
     fn landscape(&self) -> Section {
         let text = "The training loss around the two tuned prompts, along the same two random directions. SAPT looks for a \
                     flat place, CoOp does not.";
-        let found = self.results.sections().iter().find(|section| !section.figures.is_empty()).cloned();
+        let found = self.results.sections.iter().find(|section| !section.figures.is_empty()).cloned();
         Section { title: "4. Where the prompts ended".into(), text: text.into(), ..found.unwrap_or_default() }
     }
 

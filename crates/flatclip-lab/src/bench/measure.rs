@@ -80,7 +80,6 @@ pub(super) fn spread(mut values: Vec<f64>) -> [f64; 3] {
     [values[0], (values[(count - 1) / 2] + values[count / 2]) / 2.0, values[count - 1]]
 }
 
-/// Seconds of some work.
 pub(super) fn seconds<R>(work: impl FnOnce() -> Result<R>) -> Result<f64> {
     let start = Instant::now();
     std::hint::black_box(work()?);

@@ -1,7 +1,8 @@
 //! The ball of contexts within a radius of a prompt, and projected gradient ascent in it.
 
-use flatclip::Result;
+use flatclip::{Error, Result};
 use flatclip::methods::sam::Ascent;
+use flatclip::methods::{Task, TextSide};
 use flatclip::model::{ClassTokens, Context, TextTower};
 use flatclip::rng::Stream;
 use flatclip_tensor::Matrix;
@@ -19,11 +20,26 @@ pub struct Ball<'a> {
     pub classes: &'a ClassTokens,
     /// The prompt.
     pub centre: &'a Context,
+    /// The model's factor of cosines.
+    pub scale: f32,
     /// rho.
     pub radius: f64,
 }
 
-impl Ball<'_> {
+impl<'a> Ball<'a> {
+    /// Around the context of a task, or what `user` lacks.
+    pub fn of(task: &'a Task, user: &str, radius: f64) -> Result<Self> {
+        let (TextSide { tower, tokens }, centre) = (task.text_side(user)?, task.start_context(user)?);
+        Ok(Self { tower, classes: tokens, centre, scale: task.logit_scale, radius })
+    }
+
+    pub(super) fn check(&self, key: &str) -> Result<()> {
+        if self.radius.is_finite() && self.radius >= 0.0 {
+            return Ok(());
+        }
+        Err(Error::config(key, format!("expected a radius of 0 or more, found {}", self.radius)))
+    }
+
     /// The step of no length.
     pub(super) fn zero(&self) -> Vec<f32> {
         vec![0.0; self.centre.data.len()]

@@ -44,7 +44,6 @@ impl Divergence {
     }
 }
 
-/// Two random halves.
 fn halves(set: &Matrix, seed: u64, name: &str) -> (Matrix, Matrix) {
     let mut order: Vec<usize> = (0..set.rows()).collect();
     Stream::new(seed, &["divergence", name]).shuffle(&mut order);

@@ -10,7 +10,7 @@ use flatclip::methods::probability::softmax;
 use flatclip::methods::update::text_gradient;
 use flatclip::prompt::logits;
 use flatclip::rng::Stream;
-use flatclip::{Error, Result};
+use flatclip::Result;
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 
@@ -55,11 +55,8 @@ pub struct Rademacher {
 
 impl Rademacher {
     /// On unit-norm image features, over the prompts of a ball.
-    pub fn measure(ball: &Ball<'_>, scale: f32, features: &Matrix, search: &RademacherSearch) -> Result<Self> {
-        if !(ball.radius.is_finite() && ball.radius >= 0.0) {
-            let reason = format!("expected a radius of 0 or more, found {}", ball.radius);
-            return Err(Error::config("class radius", reason));
-        }
+    pub fn measure(ball: &Ball<'_>, features: &Matrix, search: &RademacherSearch) -> Result<Self> {
+        ball.check("class radius")?;
         let mut pairs: Vec<f64> = Vec::new();
         let count = features.rows() * ball.classes.classes.len();
         loop {
@@ -67,9 +64,9 @@ impl Rademacher {
                 (pairs.len()..pairs.len() + ROUND).flat_map(|pair| antithetic(count, search.seed, pair)).collect();
             let mut best = vec![f64::NEG_INFINITY; signs.len()];
             ball.ascend(vec![ball.zero(); signs.len()], search.steps, |draw, text| {
-                let (value, slope) = correlation(&logits(features, text, scale), &signs[draw]);
+                let (value, slope) = correlation(&logits(features, text, ball.scale), &signs[draw]);
                 best[draw] = best[draw].max(value);
-                Ok(text_gradient(features, &slope, scale))
+                Ok(text_gradient(features, &slope, ball.scale))
             })?;
             pairs.extend(best.chunks(2).map(|pair| pair.iter().sum::<f64>() / 2.0));
             let (estimate, standard_error) = mean_and_error(&pairs);
@@ -137,11 +134,10 @@ mod tests {
     #[test]
     fn pairs_are_never_negative_and_seeds_agree_within_the_standard_error() {
         let (task, probe) = pocket();
-        let (side, centre) = (task.text_side("test").unwrap(), task.start_context("test").unwrap());
         let at = |radius: f64, seed: u64| {
-            let ball = Ball { tower: side.tower, classes: side.tokens, centre, radius };
+            let ball = Ball::of(&task, "test", radius).unwrap();
             let search = RademacherSearch { most_pairs: 32, seed, ..RademacherSearch::default() };
-            Rademacher::measure(&ball, task.logit_scale, &probe.features, &search).unwrap()
+            Rademacher::measure(&ball, &probe.features, &search).unwrap()
         };
         assert!(at(0.0, 1).estimate.abs() < 1e-9, "one function correlates with no signs");
         let found: Vec<Rademacher> = (1..6).map(|seed| at(0.05, seed)).collect();

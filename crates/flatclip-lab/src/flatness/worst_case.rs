@@ -15,7 +15,6 @@ use super::{Probe, spread};
 use crate::tuners::cross_entropy;
 use flatclip::methods::probability::{mean_entropy, softmax};
 use flatclip::methods::update::on_text;
-use flatclip::model::{ClassTokens, Context, TextTower};
 use flatclip::prompt::logits;
 use flatclip::surface::check_probe;
 use flatclip::{Error, Result};
@@ -26,8 +25,6 @@ use serde::{Deserialize, Serialize};
 /// How hard the maximum is looked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorstCaseSearch {
-    /// rho: the Euclidean length of eps over the whole context.
-    pub radius: f32,
     /// Steps of each of the two ascents of the mean loss.
     pub steps: usize,
     /// Random directions.
@@ -80,32 +77,21 @@ pub struct WorstCase {
 
 impl WorstCase {
     /// Looks for the worst case of a labelled probe.
-    pub fn measure(
-        tower: &dyn TextTower,
-        classes: &ClassTokens,
-        context: &Context,
-        logit_scale: f32,
-        probe: &Probe,
-        search: &WorstCaseSearch,
-    ) -> Result<Self> {
+    pub fn measure(ball: &Ball<'_>, probe: &Probe, search: &WorstCaseSearch) -> Result<Self> {
         let Some(labels) = &probe.labels else {
             return Err(Error::config("landscape.probe", "the training loss needs labels"));
         };
-        if !(search.radius.is_finite() && search.radius >= 0.0) {
-            let reason = format!("expected a radius of 0 or more, found {}", search.radius);
-            return Err(Error::config("radius", reason));
-        }
-        let ball = Ball { tower, classes, centre: context, radius: f64::from(search.radius) };
-        let mut found = Search::new(probe, labels, logit_scale, search.floor);
-        let centre = found.visit(&ball, &[ball.zero()])?[0];
+        ball.check("radius")?;
+        let mut found = Search::new(probe, labels, ball.scale, search.floor);
+        let centre = found.visit(ball, &[ball.zero()])?[0];
         let random = ball.random(search.directions, search.seed, "worst-case");
-        let means = found.visit(&ball, &random)?;
+        let means = found.visit(ball, &random)?;
         let best = (0..means.len()).max_by(|&a, &b| means[a].total_cmp(&means[b]));
         let starts: Vec<Vec<f32>> = std::iter::once(ball.zero()).chain(best.map(|i| random[i].clone())).collect();
-        found.ascend(&ball, starts.clone(), search.steps)?;
-        let own_images = found.own_ascents(&ball, search.own_images, search.own_steps)?;
+        found.ascend(ball, starts.clone(), search.steps)?;
+        let own_images = found.own_ascents(ball, search.own_images, search.own_steps)?;
         Ok(Self {
-            radius: search.radius,
+            radius: ball.radius as f32,
             images: labels.len(),
             centre,
             shared: found.shared,
@@ -201,7 +187,6 @@ impl<'a> Search<'a> {
         Ok(means)
     }
 
-    /// Ascent of the mean loss.
     fn ascend(&mut self, ball: &Ball<'_>, starts: Vec<Vec<f32>>, steps: usize) -> Result<()> {
         ball.ascend(starts, steps, |_, text| {
             self.see(text)?;
@@ -256,12 +241,10 @@ pub(super) mod tests {
         (task, Probe { name: "p".into(), features, labels: Some(vec![0, 1, 2, 3]) })
     }
 
-    fn measure(radius: f32, steps: usize, directions: usize, own_images: usize, floor: Floor) -> WorstCase {
+    fn measure(radius: f64, steps: usize, directions: usize, own_images: usize, floor: Floor) -> WorstCase {
         let (task, probe) = pocket();
-        let side = task.text_side("test").unwrap();
-        let search = WorstCaseSearch { radius, steps, directions, own_images, own_steps: 4, floor, seed: 1 };
-        let context = task.start_context("test").unwrap();
-        WorstCase::measure(side.tower, side.tokens, context, task.logit_scale, &probe, &search).unwrap()
+        let search = WorstCaseSearch { steps, directions, own_images, own_steps: 4, floor, seed: 1 };
+        WorstCase::measure(&Ball::of(&task, "test", radius).unwrap(), &probe, &search).unwrap()
     }
 
     #[test]

@@ -37,18 +37,12 @@ impl EntropyFound {
 }
 
 /// Projected ascent of the entropy of every row of unit-norm features, each with an eps of its own, from the prompt.
-pub fn ascend_entropy(
-    ball: &Ball<'_>,
-    scale: f32,
-    features: &Matrix,
-    steps: usize,
-    floor: Floor,
-) -> Result<Vec<EntropyFound>> {
+pub fn ascend_entropy(ball: &Ball<'_>, features: &Matrix, steps: usize, floor: Floor) -> Result<Vec<EntropyFound>> {
     let mut found = vec![EntropyFound { plain: f64::NEG_INFINITY, floored: f64::NEG_INFINITY }; features.rows()];
     ball.ascend(vec![ball.zero(); features.rows()], steps, |image, text| {
         let one = features.select_rows(&[image]);
-        found[image] = found[image].larger(EntropyFound::at(logits(&one, text, scale).row(0), floor));
-        Ok(on_text(&one, text, scale, mean_entropy).gradient)
+        found[image] = found[image].larger(EntropyFound::at(logits(&one, text, ball.scale).row(0), floor));
+        Ok(on_text(&one, text, ball.scale, mean_entropy).gradient)
     })?;
     Ok(found)
 }
@@ -87,10 +81,9 @@ mod tests {
     #[test]
     fn ascent_finds_more_than_random_directions_and_starts_at_the_entropy() {
         let (task, probe) = pocket();
-        let (side, centre) = (task.text_side("test").unwrap(), task.start_context("test").unwrap());
-        let ball = Ball { tower: side.tower, classes: side.tokens, centre, radius: 0.2 };
+        let ball = Ball::of(&task, "test", 0.2).unwrap();
         let mean = |found: &[EntropyFound]| found.iter().map(|f| f.plain).sum::<f64>() / found.len() as f64;
-        let at = |steps| ascend_entropy(&ball, task.logit_scale, &probe.features, steps, Floor::NONE).unwrap();
+        let at = |steps| ascend_entropy(&ball, &probe.features, steps, Floor::NONE).unwrap();
         let here = task.logits(&probe.features);
         for (found, row) in at(0).iter().zip(here.iter_rows()) {
             assert!((found.plain - f64::from(entropy(row))).abs() < 1e-4, "{found:?}");

@@ -74,16 +74,22 @@ pub struct AnalysedSet {
 }
 
 impl AnalysedSet {
-    /// The numbers of a set whose classes and worst-case entropy are not told yet.
-    pub fn new(name: &str, scores: &Scores, entropy_gap: EntropyGap) -> Self {
+    /// The numbers of a set that has images of so many of its classes.
+    pub(crate) fn new(
+        name: &str,
+        (classes_covered, classes): (usize, usize),
+        scores: &Scores,
+        worst_entropy: WorstEntropy,
+        entropy_gap: EntropyGap,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             images: scores.scores.len(),
-            classes_covered: 0,
-            classes: 0,
+            classes_covered,
+            classes,
             accuracy: scores.accuracy(),
             mean_entropy: mean(scores.entropies.iter().copied()),
-            worst_entropy: WorstEntropy::default(),
+            worst_entropy,
             mean_score: mean(scores.scores.iter().copied()),
             mean_distance: mean(scores.distances.iter().copied()),
             entropy_gap,
@@ -111,7 +117,6 @@ impl AnalysisRecord {
         vec![scores, bound, Section::new("What we read differently", SLIPS)]
     }
 
-    /// Shares of scores below a threshold.
     pub(crate) fn score_figure(&self) -> Figure {
         self.shares("Share of scores below a threshold", "P(score < xi)", &self.separation)
     }
@@ -131,7 +136,6 @@ impl AnalysisRecord {
             .with(curve(&self.far.name, &s.far))
     }
 
-    /// Accuracy of the tenths.
     pub(crate) fn decile_figure(&self) -> Figure {
         let bars = |set: &AnalysedSet| Layer::Bars {
             name: set.name.clone(),
@@ -167,20 +171,10 @@ pub(super) mod tests {
         let d = |estimate| Divergence { estimate, limit: 0.0, held_out: (4, 4) };
         let rademacher =
             Rademacher { estimate: 0.001, standard_error: 1e-5, pairs: 8, steps: 4, images: 8, radius: 0.5 };
-        let analysed = |name: &str, scores: &Scores| AnalysedSet {
-            classes_covered: 2,
-            classes: 32,
-            worst_entropy: WorstEntropy {
-                images: 2,
-                entropy: 0.1,
-                random: 0.2,
-                directions: 16,
-                ascent: 0.26,
-                steps: 6,
-                ascent_floored: 0.3,
-            },
-            ..AnalysedSet::new(name, scores, EntropyGap::default())
-        };
+        let (entropy, random, ascent) = (0.1, 0.2, 0.26);
+        let worst =
+            WorstEntropy { images: 2, entropy, random, directions: 16, ascent, steps: 6, ascent_floored: 0.3 };
+        let analysed = |name, scores| AnalysedSet::new(name, (2, 32), scores, worst, EntropyGap::default());
         AnalysisRecord {
             schema_version: 3,
             near: analysed("near", &near),

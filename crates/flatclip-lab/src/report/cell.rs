@@ -47,12 +47,10 @@ impl Cell {
         Self::number(100.0 * fraction, 2)
     }
 
-    /// A number with its sign.
     pub(crate) fn signed(value: f64, digits: usize) -> Self {
         Self { text: format!("{value:+.digits$}"), ..Self::number(value, digits) }
     }
 
-    /// A whole number.
     pub(crate) fn count(value: usize) -> Self {
         Self::number(value as f64, 0)
     }
@@ -77,7 +75,6 @@ impl Cell {
         Self::signed(100.0 * found.difference, 2)
     }
 
-    /// Its interval.
     pub(crate) fn signed_interval(found: &Paired) -> Self {
         Self::interval(found.interval, |low, high| format!("{low:+.2} to {high:+.2}"))
     }

@@ -11,7 +11,6 @@ const MOST_CLASSES: usize = 40;
 
 /// The counts of a run, with the names of its classes (their numbers, if the run did not keep names).
 pub struct ConfusionMatrix {
-    /// What the run is called.
     title: String,
     names: Vec<String>,
     counts: Vec<usize>,

@@ -196,7 +196,6 @@ pub(crate) fn shared_range<'a>(surfaces: impl Iterator<Item = &'a Surface>) -> (
 /// Lines of equal loss, between the lowest and the highest colour.
 const LEVELS: u8 = 12;
 
-/// The values of the lines of equal loss.
 fn levels((low, high): (f32, f32)) -> Vec<f64> {
     (1..LEVELS).map(|i| f64::from(low) + f64::from(high - low) * f64::from(i) / f64::from(LEVELS)).collect()
 }

@@ -53,7 +53,6 @@ pub struct Page {
 }
 
 impl Section {
-    /// A heading and a text.
     pub(crate) fn new(title: impl Into<String>, text: impl Into<String>) -> Self {
         Self { title: title.into(), text: text.into(), ..Self::default() }
     }

@@ -75,7 +75,6 @@ impl Run {
         Some(RadiusUnit::of(&self.config.options).radius(value, self.provenance.context_norm?))
     }
 
-    /// What its confidence is.
     pub(crate) fn confidence(&self) -> Confidence {
         Confidence::of(&self.config.method, &self.config.options)
     }

@@ -241,7 +241,6 @@ fn marked(cell: &Cell) -> String {
     if cell.flagged { format!("{} !", cell.text) } else { cell.text.clone() }
 }
 
-/// Text for HTML.
 pub(super) fn html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

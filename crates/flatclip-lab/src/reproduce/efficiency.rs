@@ -82,7 +82,6 @@ impl Measured {
     }
 }
 
-/// The paper's numbers.
 fn published() -> Table {
     let fga = PAPER[0].1;
     Table::of("Published: one NVIDIA V100 GPU, not comparable with the table above", PAPER)

@@ -63,7 +63,6 @@ pub(super) fn left_out(plan: &Plan) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// Finished sweeps and landscapes.
 pub(super) fn sections(store: &StepStore<'_>, plan: &Plan) -> Result<Vec<Section>> {
     let mut sections = Vec::new();
     for step in plan.steps.iter().filter(|step| step.dir.join("step.json").is_file()) {

@@ -14,7 +14,7 @@ impl Results {
         let mut first = Section { tables: self.tables.clone(), ..Section::new("Results", "") };
         if runs.len() > 1 {
             let labels: Vec<&str> = self.rows.iter().map(|row| row.label.as_str()).collect();
-            first.figures.push(self.bars("Top-1", &labels, &(0..self.datasets().len()).collect::<Vec<_>>()));
+            first.figures.push(self.bars("Top-1", &labels, &(0..self.recipe.datasets.len()).collect::<Vec<_>>()));
         }
         let mut sections = vec![first];
         sections.extend(self.sections.iter().cloned());

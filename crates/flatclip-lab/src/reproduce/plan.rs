@@ -39,7 +39,6 @@ pub(super) fn data_title(spec: &str) -> String {
     pocket.or_else(|| Known::find(spec).map(|known| known.title.to_owned())).unwrap_or_else(|| spec.to_owned())
 }
 
-/// Makes the plan.
 pub(super) struct Planner<'a> {
     pub(super) request: &'a ReproduceRequest,
     pub(super) recipe: Recipe,

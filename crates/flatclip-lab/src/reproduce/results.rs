@@ -50,15 +50,15 @@ fn line(name: &str, values: &[Option<f64>], cell: fn(f64) -> Cell) -> Vec<Cell> 
 /// The tables of an item.
 #[derive(Debug)]
 pub struct Results {
-    pub(super) recipe: Recipe,
+    pub(crate) recipe: Recipe,
     pub(super) rows: Vec<Row>,
     /// Tables in the order in which they are shown; the first is the item's own.
     pub tables: Vec<Table>,
-    pub(super) sections: Vec<Section>,
+    /// Sweeps and landscapes.
+    pub(crate) sections: Vec<Section>,
 }
 
 impl Results {
-    /// Reads all available results.
     pub(super) fn read(store: &StepStore<'_>, plan: &Plan) -> Result<Self> {
         let recipe = store.recipe.clone();
         let rows = read_rows(&recipe, plan)?;
@@ -79,21 +79,6 @@ impl Results {
 
     pub(super) fn runs(&self) -> impl Iterator<Item = &Run> {
         self.rows.iter().flat_map(Row::found)
-    }
-
-    /// Data sets, in the order of the columns.
-    pub(crate) fn datasets(&self) -> &[String] {
-        &self.recipe.datasets
-    }
-
-    /// Images of each data set, where they are limited.
-    pub(crate) fn limit(&self) -> Option<usize> {
-        self.recipe.limit
-    }
-
-    /// Sweeps and landscapes.
-    pub(crate) fn sections(&self) -> &[Section] {
-        &self.sections
     }
 
     /// Out-of-distribution columns.

@@ -36,7 +36,6 @@ pub enum State {
     Absent(String),
 }
 
-/// See the module.
 pub(super) struct StepStore<'a> {
     pub(super) request: &'a ReproduceRequest,
     pub(super) recipe: Recipe,
@@ -143,7 +142,6 @@ impl<'a> StepStore<'a> {
         Ok(stamp.made_from == made_from && !stamp.files.is_empty() && stamp.files.iter().all(whole))
     }
 
-    /// Marks a step as done.
     pub(super) fn stamp(&self, step: &Step) -> Result<()> {
         let named = step.results().into_iter().map(|name| Ok((name.to_owned(), file_digest(&step.dir.join(name))?)));
         let stamp = Stamp { made_from: self.made_from(step)?, files: named.collect::<Result<_>>()? };
@@ -238,7 +236,6 @@ impl Step {
         }
     }
 
-    /// Its settings as text.
     fn key(&self) -> Result<String> {
         Ok(match &self.work {
             Work::Tune(tune) => tune.settings_text()?,

@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 const RADII: [f32; 3] = [0.25, 0.5, 1.0];
 /// More planes than this are a mistake.
 const MOST_PLANES: usize = 1000;
-/// The file that holds the directions.
 const DIRECTIONS_FILE: &str = "directions.safetensors";
 /// Views of an image, of which a selected and a rejected one are shown.
 const VIEWS: usize = 64;
@@ -100,7 +99,6 @@ struct Panel {
     prompt: usize,
     probe: Probe,
     image: Option<Image>,
-    /// The caption of the image.
     caption: Vec<String>,
 }
 

@@ -37,7 +37,6 @@ pub struct SweptData {
     pub failed: usize,
 }
 
-/// A finished cell.
 struct DoneCell {
     number: usize,
     cell: Vec<usize>,
@@ -144,7 +143,6 @@ impl SweepRequest {
         sweep_figures(&self.axes, &values, dataset)
     }
 
-    /// The method of a cell with its options.
     fn method(&self, cell: &[usize]) -> Result<(&'static AdapterSpec, toml::Table)> {
         let registry = &self.base.registry;
         let named = self.value(cell, "method").or(self.base.methods.first().map(String::as_str));
@@ -163,7 +161,6 @@ impl SweepRequest {
         Ok((method, options))
     }
 
-    /// Every method of the grid.
     fn methods(&self) -> Result<Vec<&'static str>> {
         let named =
             self.axis("method").map_or(&self.base.methods[..1.min(self.base.methods.len())], |axis| &axis.values);
@@ -174,7 +171,6 @@ impl SweepRequest {
         self.axes.iter().find(|axis| axis.key == key)
     }
 
-    /// The value of an axis in a cell.
     fn value(&self, cell: &[usize], key: &str) -> Option<&str> {
         self.axes.iter().zip(cell).find(|(axis, _)| axis.key == key).map(|(axis, &i)| axis.values[i].as_str())
     }

@@ -25,12 +25,10 @@ impl Axis {
         Self { label: label.into(), ..Self::default() }
     }
 
-    /// The same with a fixed range.
     pub(crate) fn within(self, low: f64, high: f64) -> Self {
         Self { range: Some((low, high)), ..self }
     }
 
-    /// The same with ticks at exactly these values.
     pub(crate) fn with_ticks(self, ticks: Vec<f64>) -> Self {
         Self { ticks, ..self }
     }

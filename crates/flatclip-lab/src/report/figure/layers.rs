@@ -58,7 +58,6 @@ fn edges(centres: &[f64]) -> Vec<f64> {
     }
 }
 
-/// Draws all layers, back to front.
 pub(super) fn draw(layers: &[Layer], area: &Area, out: &mut String) {
     let groups = layers.iter().filter(|layer| matches!(layer, Layer::Bars { .. })).count();
     let colours = layers.iter().find_map(|layer| match layer {
@@ -213,7 +212,6 @@ fn draw_contour(x: &[f64], y: &[f64], values: &[f64], level: f64, class: &str, a
     out.push_str(&format!("<path class=\"{class}\" d=\"{path}\"/>\n"));
 }
 
-/// The lowest and the highest finite value.
 fn finite_range(values: &[f64]) -> (f64, f64) {
     let finite = values.iter().copied().filter(|value| value.is_finite());
     finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)))

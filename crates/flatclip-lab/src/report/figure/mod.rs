@@ -49,12 +49,10 @@ pub(crate) enum Layer {
     },
     /// Lines of equal value, at these levels, over a grid.
     Contour { x: Vec<f64>, y: Vec<f64>, values: Vec<f64>, levels: Vec<f64> },
-    /// A marked point with a label.
     Mark { at: (f64, f64), name: String },
 }
 
 impl Layer {
-    /// A line without a band.
     pub(crate) fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self::Line { name: name.into(), points, band: None }
     }
@@ -96,7 +94,6 @@ const USUAL_LINES: usize = 2;
 /// Pixels that an image takes, with its margin.
 const IMAGE: f64 = 150.0;
 
-/// The plotting area inside a figure.
 struct Area {
     /// Where the figure begins, right of its image.
     origin: f64,
@@ -119,12 +116,10 @@ impl Area {
 }
 
 impl Figure {
-    /// A figure of usual size.
     pub(crate) fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
         Self { title: title.into(), x, y, layers: Vec::new(), size: (560.0, 360.0), image: None }
     }
 
-    /// The same with one more layer.
     pub(crate) fn with(mut self, layer: Layer) -> Self {
         self.layers.push(layer);
         self

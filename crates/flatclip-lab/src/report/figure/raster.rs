@@ -29,7 +29,6 @@ pub(crate) fn to_image(svg: &str, scale: f32) -> Result<Image> {
     Ok(painter.finish())
 }
 
-/// An element's name and attributes.
 struct Tag<'a> {
     name: &'a str,
     attributes: BTreeMap<&'a str, &'a str>,
@@ -65,7 +64,6 @@ impl<'a> Tag<'a> {
     }
 }
 
-/// How an element is drawn.
 struct Style<'a>(BTreeMap<&'a str, &'a str>);
 
 impl Style<'_> {

@@ -95,35 +95,8 @@ pub fn analyze(request: &AnalyzeRequest, model: &Model, progress: &dyn Progress)
     stss.prepare(&task)?;
     let shots = ShotFeatures::draw(model, &request.train, request.shots, request.seed, request.exif)?;
     progress.start("worst-case training loss", None);
-    let worst = worst_case(request, &task, &shots, radius.length, floor)?;
-    progress.finish();
-    stop_if_cancelled("analyze", progress)?;
-    let side = task.text_side("analyze")?;
-    let ball = Ball { tower: side.tower, classes: side.tokens, centre: context, radius: radius.length };
-    let measure = Measure { request, model, task: &task, stss: &stss, ball, floor, centres: class_centres(&shots) };
-    let near = measure.set(&request.near, progress)?;
-    let far = measure.set(&request.far, progress)?;
-    progress.start("complexity", None);
-    let search = RademacherSearch { seed: request.seed, ..RademacherSearch::default() };
-    let class = Ball { radius: class_radius.0, ..ball };
-    let complexity = Rademacher::measure(&class, task.logit_scale, &shots.features, &search)?;
-    progress.finish();
-    let terms = Terms { worst, complexity, radius, class_radius: class_radius.1, classes: task.class_count() };
-    let record = record(request, &shots, &near, &far, terms)?;
-    save(request, &record)?;
-    Ok(record)
-}
-
-fn worst_case(
-    request: &AnalyzeRequest,
-    task: &Task,
-    shots: &ShotFeatures,
-    radius: f64,
-    floor: Floor,
-) -> Result<WorstCase> {
-    let side = task.text_side("analyze")?;
+    let ball = Ball::of(&task, "analyze", radius.length)?;
     let search = WorstCaseSearch {
-        radius: radius as f32,
         steps: STEPS.0,
         directions: DIRECTIONS,
         own_images: request.ascent_images,
@@ -131,8 +104,23 @@ fn worst_case(
         floor,
         seed: request.seed,
     };
-    let probe = shots.probe("training loss".into());
-    WorstCase::measure(side.tower, side.tokens, task.start_context("analyze")?, task.logit_scale, &probe, &search)
+    // Its record has a radius of single precision.
+    let single = Ball { radius: f64::from(radius.length as f32), ..ball };
+    let worst = WorstCase::measure(&single, &shots.probe("training loss".into()), &search)?;
+    progress.finish();
+    stop_if_cancelled("analyze", progress)?;
+    let measure = Measure { request, model, task: &task, stss: &stss, ball, floor, centres: class_centres(&shots) };
+    let near = measure.set(&request.near, progress)?;
+    let far = measure.set(&request.far, progress)?;
+    progress.start("complexity", None);
+    let search = RademacherSearch { seed: request.seed, ..RademacherSearch::default() };
+    let class = Ball { radius: class_radius.0, ..ball };
+    let complexity = Rademacher::measure(&class, &shots.features, &search)?;
+    progress.finish();
+    let terms = Terms { worst, complexity, radius, class_radius: class_radius.1, classes: task.class_count() };
+    let record = record(request, &shots, &near, &far, terms)?;
+    save(request, &record)?;
+    Ok(record)
 }
 
 /// Unit-norm mean feature of each class over the training images.

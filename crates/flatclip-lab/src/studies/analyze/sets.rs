@@ -102,12 +102,8 @@ impl Measure<'_> {
         let gap = EntropyGap::measure(rows.iter().map(|(row, label)| (row.as_slice(), *label)), self.floor);
         let name = if dataset.spec.is_empty() { &dataset.name } else { &dataset.spec };
         let covered: BTreeSet<usize> = rows.iter().map(|(_, label)| *label).collect();
-        let set = AnalysedSet {
-            classes_covered: covered.len(),
-            classes: dataset.classes.len(),
-            worst_entropy: self.both_estimates(&scores, &places, &found),
-            ..AnalysedSet::new(name, &scores, gap)
-        };
+        let (classes, worst) = ((covered.len(), dataset.classes.len()), self.both_estimates(&scores, &places, &found));
+        let set = AnalysedSet::new(name, classes, &scores, worst, gap);
         let ascent = found.iter().map(|found| found.plain as f32).collect();
         let ascent_scores = places.iter().map(|&i| scores.scores[i]).collect();
         Ok(Found { scores, features, ascent, ascent_scores, set })
@@ -155,7 +151,7 @@ impl Measure<'_> {
         let mut found = Vec::with_capacity(places.len());
         for batch in places.chunks(BATCH) {
             let images = features.select_rows(batch);
-            let ascent = ascend_entropy(&self.ball, self.task.logit_scale, &images, STEPS, self.floor)?;
+            let ascent = ascend_entropy(&self.ball, &images, STEPS, self.floor)?;
             found.extend(ascent.into_iter().zip(batch).map(|(found, &i)| {
                 let (plain, floored) = (f64::from(scores.scores[i]), f64::from(scores.floored[i]));
                 found.larger(EntropyFound { plain, floored })
