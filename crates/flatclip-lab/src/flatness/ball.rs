@@ -1,10 +1,10 @@
 //! The ball of contexts within a radius of a prompt, and projected gradient ascent in it.
 
-use flatclip::{Error, Result};
 use flatclip::methods::sam::Ascent;
 use flatclip::methods::{Task, TextSide};
 use flatclip::model::{ClassTokens, Context, TextTower};
 use flatclip::rng::Stream;
+use flatclip::{Error, Result};
 use flatclip_tensor::Matrix;
 use flatclip_tensor::ops::l2_norm;
 

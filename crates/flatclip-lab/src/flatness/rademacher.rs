@@ -6,11 +6,11 @@
 //! until the standard error of their mean is small.
 
 use super::ball::Ball;
+use flatclip::Result;
 use flatclip::methods::probability::softmax;
 use flatclip::methods::update::text_gradient;
 use flatclip::prompt::logits;
 use flatclip::rng::Stream;
-use flatclip::Result;
 use flatclip_tensor::Matrix;
 use serde::{Deserialize, Serialize};
 

@@ -172,8 +172,7 @@ pub(super) mod tests {
         let rademacher =
             Rademacher { estimate: 0.001, standard_error: 1e-5, pairs: 8, steps: 4, images: 8, radius: 0.5 };
         let (entropy, random, ascent) = (0.1, 0.2, 0.26);
-        let worst =
-            WorstEntropy { images: 2, entropy, random, directions: 16, ascent, steps: 6, ascent_floored: 0.3 };
+        let worst = WorstEntropy { images: 2, entropy, random, directions: 16, ascent, steps: 6, ascent_floored: 0.3 };
         let analysed = |name, scores| AnalysedSet::new(name, (2, 32), scores, worst, EntropyGap::default());
         AnalysisRecord {
             schema_version: 3,

@@ -1,6 +1,6 @@
 //! Which classes a run takes for which: the most frequent pairs as a table, the matrix as a heat map.
 
-use super::figure::{Axis, Figure, Layer, positions};
+use super::figure::{Axis, Cells, Figure, Layer, positions};
 use super::{Cell, Run, Table};
 use crate::eval::Record;
 use crate::eval::metrics::{Outcome, confusion_matrix, confusions};
@@ -67,21 +67,13 @@ impl ConfusionMatrix {
         let rows: Vec<usize> = shown.iter().rev().copied().collect();
         let values = rows.iter().flat_map(|&label| shown.iter().map(move |&answer| share(label, answer))).collect();
         let names = |classes: &[usize]| classes.iter().map(|&class| self.names[class].clone()).collect::<Vec<_>>();
-        let heat = Layer::Heat {
-            x: positions(shown.len()),
-            y: positions(rows.len()),
-            values,
-            labels: false,
-            range: Some((0.0, 100.0)),
-            unit: "%",
-        };
+        let cells = Cells { x: positions(shown.len()), y: positions(rows.len()), values };
+        let heat = Layer::Heat { cells, labels: false, range: Some((0.0, 100.0)), unit: "%" };
         let part = if shown.len() < all { format!(", {} of {all} classes", shown.len()) } else { String::new() };
         let title = format!("{}: per cent of each true class{part}", self.title);
         let (x, y) = (Axis::categories("answer", names(&shown)), Axis::categories("true class", names(&rows)));
-        let mut figure = Figure::new(title, x, y).with(heat);
         let side = 17.0 * shown.len() as f64;
-        figure.size = ((190.0 + side).max(430.0), (170.0 + side).max(360.0));
-        figure
+        Figure::new(title, x, y).with(heat).sized((190.0 + side).max(430.0), (170.0 + side).max(360.0))
     }
 
     /// The classes to draw, in their order.
@@ -125,7 +117,7 @@ mod tests {
     #[test]
     fn the_figure_has_the_first_class_on_top_and_shares_of_rows() {
         let figure = matrix(2, &[(0, 1, 15)]).figure();
-        let [Layer::Heat { values, .. }] = &figure.layers[..] else { panic!("one heat map") };
+        let [Layer::Heat { cells: Cells { values, .. }, .. }] = &figure.layers[..] else { panic!("one heat map") };
         assert_eq!(figure.y.categories, ["n1", "n0"]);
         assert!(values[0].is_nan(), "what never happened is not drawn");
         assert_eq!(values[1..], [100.0, 25.0, 75.0]);

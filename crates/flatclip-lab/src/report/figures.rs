@@ -1,7 +1,7 @@
 //! The figures of reports: reliability diagrams, accuracy by score, bars of methods, sweeps.
 
 use super::Run;
-use super::figure::{Axis, Figure, Layer, positions};
+use super::figure::{Axis, Cells, Figure, Layer, positions};
 use super::groups::{Group, groups};
 use super::rows::distinct;
 use crate::eval::GridAxis;
@@ -34,12 +34,11 @@ fn reliability_of(group: &Group<'_>) -> Figure {
     let edge = |i: usize| i as f64 / bins.max(1) as f64;
     let is_votes = group.runs.iter().any(|run| run.confidence() == Confidence::VoteShare);
     let x = Axis::new(if is_votes { "confidence (vote share)" } else { "confidence" }).within(0.0, 1.0);
-    let mut figure = Figure::new(title, x, Axis::new("accuracy").within(0.0, 1.0))
+    Figure::new(title, x, Axis::new("accuracy").within(0.0, 1.0))
         .with(Layer::Counts { bins: (0..bins).map(|i| (edge(i), edge(i + 1))).collect(), counts })
         .with(Layer::Guide { from: (0.0, 0.0), to: (1.0, 1.0) })
-        .with(Layer::line("", points));
-    figure.size = (430.0, 360.0);
-    figure
+        .with(Layer::line("", points))
+        .sized(430.0, 360.0)
 }
 
 /// Accuracy of samples grouped by the score of their selected views, one figure for each data set, one line for each prompt and
@@ -61,12 +60,11 @@ pub fn score_quantiles(runs: &[Run]) -> Vec<Figure> {
         });
         let x = Axis::categories("samples in groups of equal size, by the mean score of their selected views", labels);
         let y = Axis::new("top-1 in per cent").within(0.0, 100.0);
-        let mut figure = Figure::new(format!("{dataset}: accuracy by score"), x, y);
+        let mut figure = Figure::new(format!("{dataset}: accuracy by score"), x, y).sized(560.0, 340.0);
         for group in lines {
             let at = |part: usize| (part as f64, group.mean(|run| 100.0 * run.summary.by_score[part].accuracy).0);
             figure.layers.push(Layer::line(short(&group.row, &rows), (0..parts).map(at).collect()));
         }
-        figure.size = (560.0, 340.0);
         figures.push(figure);
     }
     figures
@@ -133,14 +131,13 @@ pub(crate) fn grouped_bars(
     y: Axis,
     series: impl Iterator<Item = (String, Vec<(f64, f64)>)>,
 ) -> Figure {
-    let width = 160.0 + 90.0 * categories.len() as f64;
-    let mut figure = Figure::new(title, Axis::categories("", categories), y);
+    let width = (160.0 + 90.0 * categories.len() as f64).clamp(560.0, 1120.0);
+    let mut figure = Figure::new(title, Axis::categories("", categories), y).sized(width, 400.0);
     for (name, bars) in series {
         let (values, spread): (Vec<f64>, Vec<f64>) = bars.into_iter().unzip();
         figure.layers.push(Layer::Bars { name, values: values.clone() });
         figure.layers.push(Layer::Deviations { values, spread });
     }
-    figure.size = (width.clamp(560.0, 1120.0), 400.0);
     figure
 }
 
@@ -162,11 +159,10 @@ fn heat_map(axes: &[GridAxis], cells: &[(Vec<usize>, f64)], (first, second): (us
     for (index, top1) in cells {
         values[index[second] * columns + index[first]] = 100.0 * top1;
     }
-    let heat = Layer::Heat { x: positions(columns), y: positions(rows), values, labels: true, range: None, unit: "%" };
+    let cells = Cells { x: positions(columns), y: positions(rows), values };
+    let heat = Layer::Heat { cells, labels: true, range: None, unit: "%" };
     let [x, y] = [first, second].map(|axis| Axis::categories(&axes[axis].key, &axes[axis].values));
-    let mut figure = Figure::new(format!("{dataset}: top-1 in per cent"), x, y).with(heat);
-    figure.size = (620.0, 380.0);
-    figure
+    Figure::new(format!("{dataset}: top-1 in per cent"), x, y).with(heat).sized(620.0, 380.0)
 }
 
 fn axis_figure(

@@ -1,7 +1,7 @@
 //! Landscapes for people: figures, a table of numbers, and the interactive page; and the file that a report reads them from.
 
 use super::compose::read_record;
-use super::figure::{Axis, Figure, FigureImage, Layer};
+use super::figure::{Axis, Cells, Figure, FigureImage, Layer};
 use super::{Cell, Section, Table};
 use crate::flatness::{Flatness, Grid, Ring, Surface};
 use flatclip::error::Hint;
@@ -146,7 +146,8 @@ impl LandscapeRecord {
     /// One figure per surface, with its view where there is one.
     pub fn figures(&self) -> Vec<Figure> {
         let shown = self.shown();
-        let range = shared_range(shown.iter());
+        let all = (f32::INFINITY, f32::NEG_INFINITY);
+        let range = shown.iter().map(Surface::range).fold(all, |(low, high), (l, h)| (low.min(l), high.max(h)));
         let figure = |(result, surface): (&LandscapeResult, &Surface)| {
             let mut figure = surface_figure(surface, &self.grid, &self.unit(), range);
             if let Some(address) = &result.image {
@@ -186,13 +187,6 @@ impl LandscapeRecord {
     }
 }
 
-/// The lowest and the highest value of surfaces that are compared.
-pub(crate) fn shared_range<'a>(surfaces: impl Iterator<Item = &'a Surface>) -> (f32, f32) {
-    surfaces
-        .map(Surface::range)
-        .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), (l, h)| (low.min(l), high.max(h)))
-}
-
 /// Lines of equal loss, between the lowest and the highest colour.
 const LEVELS: u8 = 12;
 
@@ -209,15 +203,13 @@ pub(crate) fn surface_figure(surface: &Surface, grid: &Grid, unit: &str, range: 
     let ends = (axis.first().map_or(-1.0, |a| a - half), axis.last().map_or(1.0, |a| a + half));
     let label = |name: &str| Axis::new(format!("{name} ({unit})")).within(ends.0, ends.1);
     let colours = Some((f64::from(range.0), f64::from(range.1)));
-    let (x, y, unit) = (axis.clone(), axis.clone(), "nats");
-    let heat = Layer::Heat { x, y, values: values.clone(), labels: false, range: colours, unit };
-    let mut figure = Figure::new(surface.name.clone(), label("first direction"), label("second direction"))
-        .with(heat)
-        .with(Layer::Contour { x: axis.clone(), y: axis, values, levels: levels(range) })
-        .with(Layer::Mark { at: (0.0, 0.0), name: "prompt".into() });
+    let cells = Cells { x: axis.clone(), y: axis, values };
     // With a view, two of them are side by side on a page.
-    figure.size = (414.0, 364.0);
-    figure
+    Figure::new(surface.name.clone(), label("first direction"), label("second direction"))
+        .with(Layer::Heat { cells: cells.clone(), labels: false, range: colours, unit: "nats" })
+        .with(Layer::Contour { cells, levels: levels(range) })
+        .with(Layer::Mark { at: (0.0, 0.0), name: "prompt".into() })
+        .sized(414.0, 364.0)
 }
 
 /// `x,y,value` lines.

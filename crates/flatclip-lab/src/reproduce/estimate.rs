@@ -4,7 +4,7 @@
 use super::ReproduceRequest;
 use super::plan::Plan;
 use super::step_store::{State, StepStore};
-use super::work::{PromptSource, Step, Work};
+use super::work::{EvaluateWork, PromptSource, Step, SweepWork, Work};
 use crate::ViewChoice;
 use crate::bench::Rates;
 use crate::data::{Known, Split};
@@ -88,30 +88,20 @@ impl Pricing<'_> {
                 Ok(Estimate { images, encode, ..Estimate::default() })
             }
             Work::Evaluate(work) => {
-                let (policy, views) = views(work.policy, work.views, &work.method, &work.data)?;
+                let EvaluateWork { data, prompt, method, options, seed, .. } = work;
                 let share = work.shard.map_or(1, |shard| shard.count);
-                let mut price = self.encode(&work.data, work.seed, policy, views, share)?;
-                let classes = self.classes(&work.data, Split::Test);
-                let images = self.images(&work.data).div_ceil(share);
-                // C-TPT tunes every template of an ensemble.
-                let times = if work.method == "c-tpt" { templates(&work.prompt)? } else { 1 };
-                let answer = self.rates.answer(&work.method, &work.options, views, classes)?;
-                price.compute = (times * images) as f64 * answer;
-                price.compute += self.texts(&work.prompt, &work.method, &work.options, classes)?;
-                Ok(price)
+                self.run(data, prompt, (method, options), views(work.policy, work.views, method, data)?, *seed, share)
             }
             Work::Sweep(work) => {
+                let SweepWork { prompt, method, seed, .. } = work;
                 let cells: usize = work.axes.iter().map(|axis| axis.values.len()).product();
-                let mut price = Estimate::default();
+                let mut all = Estimate::default();
                 for data in &work.data {
-                    let (policy, views) = views(work.policy, None, &work.method, data)?;
-                    price += self.encode(data, work.seed, policy, views, 1)?;
-                    let (classes, options) = (self.classes(data, Split::Test), toml::Table::new());
-                    let answer = self.rates.answer(&work.method, &options, views, classes)?;
-                    let texts = self.texts(&work.prompt, &work.method, &options, classes)?;
-                    price.compute += cells as f64 * (self.images(data) as f64 * answer + texts);
+                    let views = views(work.policy, None, method, data)?;
+                    let one = self.run(data, prompt, (method, &toml::Table::new()), views, *seed, 1)?;
+                    all += Estimate { compute: cells as f64 * one.compute, ..one };
                 }
-                Ok(price)
+                Ok(all)
             }
             Work::Landscape(work) => {
                 let split = super::step_store::split_of(work.shots);
@@ -126,12 +116,27 @@ impl Pricing<'_> {
     fn tune(&self, request: &TuneRequest) -> Result<Estimate> {
         let classes = self.classes(&request.data, Split::Train);
         let cost = request.cost(classes)?;
-        let mut price = Estimate { images: cost.images, ..Estimate::default() };
-        price.encode = (cost.images * cost.encodings) as f64 * self.rates.image(ViewPolicy::CropFlip, 1)?;
-        if cost.steps > 0 {
-            price.compute = cost.steps as f64 * self.rates.step(request, classes)?;
-        }
-        Ok(price)
+        let encode = (cost.images * cost.encodings) as f64 * self.rates.image(ViewPolicy::CropFlip, 1)?;
+        let compute = if cost.steps > 0 { cost.steps as f64 * self.rates.step(request, classes)? } else { 0.0 };
+        Ok(Estimate { images: cost.images, encode, compute, disk: 0 })
+    }
+
+    /// The cost of one evaluation of a share of a data set.
+    fn run(
+        &mut self,
+        data: &str,
+        prompt: &PromptSource,
+        (method, options): (&str, &toml::Table),
+        (policy, views): (ViewPolicy, usize),
+        seed: u64,
+        share: usize,
+    ) -> Result<Estimate> {
+        let encoding = self.encode(data, seed, policy, views, share)?;
+        let (classes, images) = (self.classes(data, Split::Test), self.images(data).div_ceil(share));
+        // C-TPT tunes every template of an ensemble.
+        let times = if method == "c-tpt" { templates(prompt)? } else { 1 };
+        let answers = (times * images) as f64 * self.rates.answer(method, options, views, classes)?;
+        Ok(Estimate { compute: answers + self.texts(prompt, method, options, classes)?, ..encoding })
     }
 
     /// The cost of encoding the views of a data set, unless an earlier step has encoded them.

@@ -181,12 +181,19 @@ impl Planner<'_> {
 
     fn tune_request(&self, prompt: &RecipePrompt, seed: u64, dir: &Path) -> Result<TuneRequest> {
         let mut request = TuneRequest {
+            method: prompt.tuner.clone(),
             model: self.model.name().to_owned(),
+            data: self.recipe.source.clone(),
+            seed,
+            allow_fewer: prompt.allow_fewer,
+            search: prompt.search,
+            overrides: Some(prompt.settings.clone()).filter(|settings| !settings.is_empty()).into_iter().collect(),
+            out: dir.to_path_buf(),
             shots: self.request.shots.or(prompt.shots),
             held_out: prompt.held_out.map(|n| self.request.shots.map_or(n, |shots| n.min(shots))),
             max_errors: self.request.max_errors,
             resume: true,
-            ..prompt.tuning(&self.recipe.source, seed, dir)
+            ..TuneRequest::default()
         };
         if let Some(most) = self.request.epochs.filter(|&most| request.cost(1).is_ok_and(|cost| cost.epochs > most)) {
             request.overrides.push(parse_settings(&[format!("train.epochs={most}")])?);

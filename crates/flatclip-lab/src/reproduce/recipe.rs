@@ -3,7 +3,6 @@
 
 use super::plan::slug;
 use crate::eval::GridAxis;
-use crate::train::TuneRequest;
 use flatclip::error::{escaped, quoted};
 use flatclip::files::read_text;
 use flatclip::settings::toml_error;
@@ -163,24 +162,6 @@ pub struct RecipeLandscape {
     /// Grid points along each axis.
     #[serde(default = "thirty_one")]
     pub points: usize,
-}
-
-impl RecipePrompt {
-    /// The tuning request for a source, with its output folder.
-    pub(crate) fn tuning(&self, source: &str, seed: u64, out: &Path) -> TuneRequest {
-        TuneRequest {
-            method: self.tuner.clone(),
-            data: source.to_owned(),
-            shots: self.shots,
-            held_out: self.held_out,
-            seed,
-            allow_fewer: self.allow_fewer,
-            search: self.search,
-            overrides: if self.settings.is_empty() { Vec::new() } else { vec![self.settings.clone()] },
-            out: out.to_path_buf(),
-            ..TuneRequest::default()
-        }
-    }
 }
 
 fn published() -> String {

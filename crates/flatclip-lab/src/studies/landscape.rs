@@ -94,9 +94,8 @@ impl LandscapeRequest {
     }
 }
 
-/// One panel: a prompt, what is looked at, and, for a view, its image.
+/// One panel of a prompt: what is looked at, and, for a view, its image.
 struct Panel {
-    prompt: usize,
     probe: Probe,
     image: Option<Image>,
     caption: Vec<String>,
@@ -111,20 +110,28 @@ pub fn landscape(request: &LandscapeRequest, model: &Model, progress: &dyn Progr
     }
     request.prompts.iter().try_for_each(|named| check_origin(&named.prompt, model))?;
     let names = unique_names(&request.prompts);
-    let (classes, panels) = match &request.of {
-        LandscapeOf::Training { data, shots } => training_panels(request, model, data, *shots, &names)?,
-        LandscapeOf::Views { image, classes } => view_panels(request, model, image, classes, &names)?,
+    let prompts = || request.prompts.iter().map(|named| named.prompt.as_ref()).zip(&names);
+    let (classes, panels): (_, Vec<Vec<Panel>>) = match &request.of {
+        LandscapeOf::Training { data, shots } => {
+            let shots = ShotFeatures::draw(model, data, *shots, request.seed, request.exif)?;
+            let probe = |name| shots.probe(format!("{name}: cross-entropy, {} images", shots.labels.len()));
+            let panel = |name| vec![Panel { probe: probe(name), image: None, caption: Vec::new() }];
+            (&data.classes, names.iter().map(panel).collect())
+        }
+        LandscapeOf::Views { image, classes } => {
+            let panels = prompts().map(|(prompt, name)| view_panels(prompt, name, request.seed, model, image, classes));
+            (classes, panels.collect::<Result<_>>()?)
+        }
     };
     let dir = RunDir::claim(&request.out)?;
     let (mut results, mut axes, mut cosine) = (Vec::new(), Vec::new(), 0.0f32);
-    for (index, NamedPrompt { prompt, .. }) in request.prompts.iter().enumerate() {
-        let mine: Vec<&Panel> = panels.iter().filter(|panel| panel.prompt == index).collect();
+    for ((NamedPrompt { prompt, .. }, name), panels) in request.prompts.iter().zip(&names).zip(panels) {
         let task = Task::from_prompt(prompt, model.clip(), model.tokenizer(), classes.clone(), request.seed)?;
         let context = task.start_context("landscape")?;
         let planes = planes(request, context)?;
         cosine = planes.iter().map(|plane| plane.cosine().abs()).fold(cosine, f32::max);
-        results.extend(measure(request, &task, &names[index], &mine, &grid, &planes, &dir, progress)?);
-        axes.extend(tensors(&names[index], request.seed, context, planes));
+        results.extend(measure(request, &task, name, panels, &grid, &planes, &dir, progress)?);
+        axes.extend(tensors(name, request.seed, context, planes));
     }
     let record = LandscapeRecord {
         schema_version: 2,
@@ -158,70 +165,44 @@ fn tensors(name: &str, seed: u64, context: &Context, planes: Vec<Directions>) ->
 
 /// The prompts' names, numbered where two have the same: their files must not overwrite each other.
 fn unique_names(prompts: &[NamedPrompt]) -> Vec<String> {
-    let mut seen = BTreeMap::new();
-    let mut count = |name: &str| {
-        let times = seen.entry(file_name(name)).or_insert(0);
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let numbered = |NamedPrompt { name, .. }: &NamedPrompt| {
+        let times = seen.entry(file_name(name)).or_default();
         *times += 1;
-        *times
+        if *times > 1 { format!("{name} ({times})") } else { name.clone() }
     };
-    let numbered =
-        |(name, number): (&String, usize)| if number > 1 { format!("{name} ({number})") } else { name.clone() };
-    prompts.iter().map(|prompt| numbered((&prompt.name, count(&prompt.name)))).collect()
+    prompts.iter().map(numbered).collect()
 }
 
-fn training_panels(
-    request: &LandscapeRequest,
-    model: &Model,
-    data: &Dataset,
-    shots: usize,
-    names: &[String],
-) -> Result<(Vec<String>, Vec<Panel>)> {
-    let shots = ShotFeatures::draw(model, data, shots, request.seed, request.exif)?;
-    let panel = |(prompt, name): (usize, &String)| {
-        let probe = shots.probe(format!("{name}: cross-entropy, {} images", shots.labels.len()));
-        Panel { prompt, probe, image: None, caption: Vec::new() }
-    };
-    let panels = names.iter().enumerate().map(panel).collect();
-    Ok((shots.classes, panels))
-}
-
-/// The best selected and the worst rejected view under STSS, for every prompt.
+/// The best selected and the worst rejected view under STSS.
 fn view_panels(
-    request: &LandscapeRequest,
+    prompt: &Prompt,
+    name: &str,
+    seed: u64,
     model: &Model,
     image: &Image,
     classes: &[String],
-    names: &[String],
-) -> Result<(Vec<String>, Vec<Panel>)> {
-    let mut panels = Vec::new();
-    for (index, (name, NamedPrompt { prompt, .. })) in names.iter().zip(&request.prompts).enumerate() {
-        let stss = Classifier::builder(model)
-            .classes(classes.iter().cloned())
-            .prompt((**prompt).clone())
-            .method("stss")
-            .views(VIEWS)
-            .seed(request.seed)
-            .build()?;
-        let (answer, features) = stss.answer_and_features(image)?;
-        let small = stss.view_images(image)?;
-        let scores = &answer.explanation().scores;
-        let worst = (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
-        let best = answer.explanation().selected.first().copied();
-        for (word, view) in [("selected", best), ("rejected", worst)] {
-            let Some(view) = view else { continue };
-            let seen = answer.view(view);
-            let caption = vec![
-                format!("{word} (view {view})"),
-                format!("says {}", seen.label.unwrap_or_default()),
-                format!("score {:.3}", seen.score.unwrap_or(f32::NAN)),
-                format!("entropy {:.3}", seen.entropy.unwrap_or(f32::NAN)),
-            ];
-            let name = format!("{name}: entropy of the {word} view");
-            let probe = Probe { name, features: features.unit.select_rows(&[view]), labels: None };
-            panels.push(Panel { prompt: index, probe, image: Some(small[view].clone()), caption });
-        }
-    }
-    Ok((classes.to_vec(), panels))
+) -> Result<Vec<Panel>> {
+    let stss = Classifier::builder(model).classes(classes.iter().cloned()).prompt(prompt.clone());
+    let stss = stss.method("stss").views(VIEWS).seed(seed).build()?;
+    let (answer, features) = stss.answer_and_features(image)?;
+    let small = stss.view_images(image)?;
+    let scores = &answer.explanation().scores;
+    let worst = (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b]));
+    let best = answer.explanation().selected.first().copied();
+    let panel = |(word, view): (&str, Option<usize>)| {
+        let (view, seen) = (view?, answer.view(view?));
+        let caption = vec![
+            format!("{word} (view {view})"),
+            format!("says {}", seen.label.unwrap_or_default()),
+            format!("score {:.3}", seen.score.unwrap_or(f32::NAN)),
+            format!("entropy {:.3}", seen.entropy.unwrap_or(f32::NAN)),
+        ];
+        let name = format!("{name}: entropy of the {word} view");
+        let probe = Probe { name, features: features.unit.select_rows(&[view]), labels: None };
+        Some(Panel { probe, image: Some(small[view].clone()), caption })
+    };
+    Ok([("selected", best), ("rejected", worst)].into_iter().filter_map(panel).collect())
 }
 
 /// Rows of an interrupted run, with what they belong to.
@@ -246,7 +227,7 @@ fn measure(
     request: &LandscapeRequest,
     task: &Task,
     name: &str,
-    panels: &[&Panel],
+    panels: Vec<Panel>,
     grid: &Grid,
     planes: &[Directions],
     dir: &RunDir,
@@ -276,10 +257,10 @@ fn measure(
     let surfaces = Surface::compute(side.tower, side.tokens, context, &planes[0], grid, scale, &probes, before, on_row);
     progress.finish();
     let flatness = Flatness::measure(side.tower, side.tokens, context, planes, &RADII, scale, &probes)?;
-    let whole = |((surface, flatness), panel): ((Surface, Flatness), &&Panel)| {
+    let whole = |((surface, flatness), panel): ((Surface, Flatness), Panel)| {
         let png = panel.image.as_ref().map(encode_png).transpose()?;
         let image = png.as_deref().map(data_address);
-        Ok(LandscapeResult { surface, flatness, image, caption: panel.caption.clone() })
+        Ok(LandscapeResult { surface, flatness, image, caption: panel.caption })
     };
     let results = surfaces?.into_iter().zip(flatness).zip(panels).map(whole).collect();
     let _ = std::fs::remove_file(&partial); // all of it is in the results now

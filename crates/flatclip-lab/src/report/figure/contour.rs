@@ -1,7 +1,9 @@
-//! Lines of equal value on a grid (marching squares).
+//! Lines of equal value on a cells (marching squares).
 
-/// Segments `((x, y), (x, y))` in data coordinates where the grid crosses `level`. `values` are rows from low y to high y.
-pub(super) fn segments(x: &[f64], y: &[f64], values: &[f64], level: f64) -> Vec<((f64, f64), (f64, f64))> {
+use super::Cells;
+
+/// Segments `((x, y), (x, y))` in data coordinates where the cells crosses `level`.
+pub(super) fn segments(Cells { x, y, values }: &Cells, level: f64) -> Vec<((f64, f64), (f64, f64))> {
     let mut found = Vec::new();
     if x.len() < 2 || y.len() < 2 || values.len() != x.len() * y.len() {
         return found;
@@ -35,16 +37,17 @@ fn crossing(a: (f64, f64, f64), b: (f64, f64, f64), level: f64) -> Option<(f64, 
 
 #[cfg(test)]
 mod tests {
+    use super::super::positions;
     use super::*;
 
     #[test]
     fn the_level_line_of_a_plane_is_straight() {
-        let (x, y) = ([0.0, 1.0, 2.0], [0.0, 1.0]);
-        let values = [0.0, 1.0, 2.0, 0.0, 1.0, 2.0];
-        let lines = segments(&x, &y, &values, 1.5);
+        let mut cells = Cells { x: positions(3), y: positions(2), values: vec![0.0, 1.0, 2.0, 0.0, 1.0, 2.0] };
+        let lines = segments(&cells, 1.5);
         assert_eq!(lines.len(), 1);
         assert!(lines.iter().all(|((x0, _), (x1, _))| *x0 == 1.5 && *x1 == 1.5));
-        assert!(segments(&x, &y, &values, 5.0).is_empty());
-        assert!(segments(&x, &y, &values[..5], 1.0).is_empty());
+        assert!(segments(&cells, 5.0).is_empty());
+        cells.values.pop();
+        assert!(segments(&cells, 1.0).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::table::html;
 use super::palette::{DASHES, SERIES, marker, sequential};
-use super::{Area, Layer, contour};
+use super::{Area, Cells, Layer, contour};
 
 /// The class of a bar: its colour, and beyond the colours an outline.
 pub(super) fn bar_class(series: usize) -> String {
@@ -26,13 +26,13 @@ pub(super) fn ranges(layers: &[Layer]) -> ((f64, f64), (f64, f64)) {
             Layer::Deviations { values, spread } => ys.extend(values.iter().zip(spread).map(|(v, s)| v + s)),
             Layer::Counts { bins, .. } => xs.extend(bins.iter().flat_map(|bin| [bin.0, bin.1])),
             Layer::Bars { values, .. } => ys.extend([0.0].iter().chain(values)),
-            Layer::Heat { x, y, .. } => {
-                xs.extend(edges(x));
-                ys.extend(edges(y));
+            Layer::Heat { cells, .. } => {
+                xs.extend(edges(&cells.x));
+                ys.extend(edges(&cells.y));
             }
-            Layer::Contour { x, y, .. } => {
-                xs.extend(x);
-                ys.extend(y);
+            Layer::Contour { cells, .. } => {
+                xs.extend(&cells.x);
+                ys.extend(&cells.y);
             }
             Layer::Mark { at, .. } => {
                 xs.push(at.0);
@@ -61,7 +61,7 @@ fn edges(centres: &[f64]) -> Vec<f64> {
 pub(super) fn draw(layers: &[Layer], area: &Area, out: &mut String) {
     let groups = layers.iter().filter(|layer| matches!(layer, Layer::Bars { .. })).count();
     let colours = layers.iter().find_map(|layer| match layer {
-        Layer::Heat { values, range, .. } => Some(range.unwrap_or_else(|| finite_range(values))),
+        Layer::Heat { cells, range, .. } => Some(range.unwrap_or_else(|| finite_range(&cells.values))),
         _ => None,
     });
     let (mut series, mut bar) = (0, 0);
@@ -86,19 +86,19 @@ pub(super) fn draw(layers: &[Layer], area: &Area, out: &mut String) {
                 area.px(to.0),
                 area.py(to.1)
             )),
-            Layer::Heat { x, y, values, labels, range, unit } => {
-                let (low, high) = range.unwrap_or_else(|| finite_range(values));
-                draw_heat(x, y, values, *labels, (low, high), area, out);
+            Layer::Heat { cells, labels, range, unit } => {
+                let (low, high) = range.unwrap_or_else(|| finite_range(&cells.values));
+                draw_heat(cells, *labels, (low, high), area, out);
                 if low.is_finite() {
                     draw_scale_bar(low, high, unit, area, out);
                 }
             }
-            Layer::Contour { x, y, values, levels } => {
+            Layer::Contour { cells, levels } => {
                 let (low, high) = colours.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
                 for &level in levels {
                     // White lines on dark cells, dark lines on light ones.
                     let dark = (level - low) / (high - low) < 0.5;
-                    draw_contour(x, y, values, level, if dark { "contour pale" } else { "contour" }, area, out);
+                    draw_contour(cells, level, if dark { "contour pale" } else { "contour" }, area, out);
                 }
             }
             Layer::Mark { at, name } => {
@@ -204,9 +204,9 @@ fn draw_counts(bins: &[(f64, f64)], counts: &[f64], area: &Area, out: &mut Strin
     ));
 }
 
-fn draw_contour(x: &[f64], y: &[f64], values: &[f64], level: f64, class: &str, area: &Area, out: &mut String) {
+fn draw_contour(cells: &Cells, level: f64, class: &str, area: &Area, out: &mut String) {
     let mut path = String::new();
-    for ((x0, y0), (x1, y1)) in contour::segments(x, y, values, level) {
+    for ((x0, y0), (x1, y1)) in contour::segments(cells, level) {
         path.push_str(&format!("M{:.2} {:.2}L{:.2} {:.2}", area.px(x0), area.py(y0), area.px(x1), area.py(y1)));
     }
     out.push_str(&format!("<path class=\"{class}\" d=\"{path}\"/>\n"));
@@ -217,15 +217,8 @@ fn finite_range(values: &[f64]) -> (f64, f64) {
     finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)))
 }
 
-fn draw_heat(
-    x: &[f64],
-    y: &[f64],
-    values: &[f64],
-    labels: bool,
-    (low, high): (f64, f64),
-    area: &Area,
-    out: &mut String,
-) {
+fn draw_heat(cells: &Cells, labels: bool, (low, high): (f64, f64), area: &Area, out: &mut String) {
+    let Cells { x, y, values } = cells;
     let share = |value: f64| if high > low { (value - low) / (high - low) } else { 0.5 };
     let (xs, ys) = (edges(x), edges(y));
     for (index, &value) in values.iter().enumerate().take(x.len() * y.len()).filter(|(_, v)| v.is_finite()) {

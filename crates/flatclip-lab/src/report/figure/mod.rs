@@ -20,8 +20,9 @@ use axis::Scale;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// One thing that is drawn into the axes, in order. The legend lists names that are not empty; grids of values go row by row,
-/// from low y to high y.
+/// One thing that is drawn into the axes, in order. The legend lists names that are not empty. Of a heat map, `labels` writes
+/// the number into every cell, and `range` has the values of the darkest and the lightest colour (else the lowest and the highest
+/// value): surfaces that are compared share one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Layer {
     /// Points joined by a line, with markers; a band has a lower and an upper edge at every point.
@@ -34,22 +35,20 @@ pub(crate) enum Layer {
     Deviations { values: Vec<f64>, spread: Vec<f64> },
     /// How many samples stand behind each part of the x axis: low bars along it.
     Counts { bins: Vec<(f64, f64)>, counts: Vec<f64> },
-    /// A grid of cells around these centres, coloured from dark (low) to light (high).
-    Heat {
-        x: Vec<f64>,
-        y: Vec<f64>,
-        values: Vec<f64>,
-        /// Write the number into every cell.
-        labels: bool,
-        /// The values of the darkest and the lightest colour; else the lowest and the highest value. Surfaces that are compared
-        /// share one.
-        range: Option<(f64, f64)>,
-        /// Of the values, above the colour scale.
-        unit: &'static str,
-    },
+    /// Cells around the points of a grid, coloured from dark (low) to light (high).
+    Heat { cells: Cells, labels: bool, range: Option<(f64, f64)>, unit: &'static str },
     /// Lines of equal value, at these levels, over a grid.
-    Contour { x: Vec<f64>, y: Vec<f64>, values: Vec<f64>, levels: Vec<f64> },
+    Contour { cells: Cells, levels: Vec<f64> },
+    /// A marked point with a label.
     Mark { at: (f64, f64), name: String },
+}
+
+/// Values at points along x and y, row by row, from low y to high y.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cells {
+    pub(crate) x: Vec<f64>,
+    pub(crate) y: Vec<f64>,
+    pub(crate) values: Vec<f64>,
 }
 
 impl Layer {
@@ -123,6 +122,10 @@ impl Figure {
     pub(crate) fn with(mut self, layer: Layer) -> Self {
         self.layers.push(layer);
         self
+    }
+
+    pub(crate) fn sized(self, width: f64, height: f64) -> Self {
+        Self { size: (width, height), ..self }
     }
 
     /// Where the figure and its axes begin and end from left to right.
@@ -207,9 +210,9 @@ mod tests {
 
     /// A heat map and the contours of the same values.
     pub(super) fn grid(unit: &'static str) -> [Layer; 2] {
-        let (x, y, values) = (vec![0.0, 1.0, 2.0], vec![0.0, 1.0], vec![0.0, 1.0, 4.0, 1.0, 2.0, 5.0]);
-        let heat = Layer::Heat { x: x.clone(), y: y.clone(), values: values.clone(), labels: true, range: None, unit };
-        [heat, Layer::Contour { x, y, values, levels: vec![1.5, 3.0] }]
+        let cells = Cells { x: positions(3), y: positions(2), values: vec![0.0, 1.0, 4.0, 1.0, 2.0, 5.0] };
+        let levels = vec![1.5, 3.0];
+        [Layer::Heat { cells: cells.clone(), labels: true, range: None, unit }, Layer::Contour { cells, levels }]
     }
 
     #[test]
