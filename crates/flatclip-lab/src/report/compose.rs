@@ -93,7 +93,7 @@ pub(super) fn read_record<T: DeserializeOwned>(
 }
 
 /// Folders directly inside, by name; a path that cannot be listed is reported when its runs are read.
-fn folders_in(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn folders_in(path: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     folders.sort();

@@ -25,6 +25,7 @@ pub(crate) use analysis::ANALYSIS_FILE;
 pub use analysis::{AnalysedSet, AnalysisRecord};
 pub use benchmark::benchmark_table;
 pub use cell::Cell;
+pub(crate) use compose::folders_in;
 pub use compose::{TableKind, findings};
 pub use confusion::ConfusionMatrix;
 pub use figure::Figure;

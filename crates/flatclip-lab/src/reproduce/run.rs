@@ -4,6 +4,7 @@ use super::step_store::{STATISTICS, StepStore, split_of};
 use super::work::{EvaluateWork, LandscapeWork, StatisticsWork, Step, SweepWork, Work};
 use crate::data::Split;
 use crate::eval::merge;
+use crate::report::folders_in;
 use crate::{
     EvaluateRequest, LandscapeOf, LandscapeRequest, NamedPrompt, PromptChoice, StatisticsRequest, SweepRequest,
     evaluate, landscape, statistics, sweep, tune,
@@ -67,7 +68,7 @@ impl StepStore<'_> {
 
     /// Merges the shards of a run if all of them are complete.
     fn merge(&self, dir: &Path, progress: &dyn Progress) -> Result<bool> {
-        let parts = parts_of(dir);
+        let parts = folders_in(&parts_folder(dir));
         let count = parts.first().and_then(|part| part.to_str()?.rsplit('-').next()?.parse::<usize>().ok());
         let whole = count == Some(parts.len()) && parts.iter().all(|part| part.join("summary.json").is_file());
         if whole {
@@ -127,15 +128,7 @@ impl StepStore<'_> {
     }
 }
 
-/// The shards of a run, made by other processes: `seed-1.parts/shard-0000-of-0004`, sorted.
-fn parts_of(dir: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(parts_folder(dir)).into_iter().flatten().flatten();
-    let mut parts: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    parts.sort();
-    parts
-}
-
-/// The folder of the shards, next to the folder of the run.
+/// The folder of the shards that other processes made, next to the folder of the run: `seed-1.parts/shard-0000-of-0004`.
 pub(super) fn parts_folder(dir: &Path) -> PathBuf {
     let mut name = dir.file_name().unwrap_or_default().to_os_string();
     name.push(".parts");
