@@ -165,17 +165,12 @@ pub(crate) fn counted(bytes: Vec<u8>, mut memory: Charge) -> Body {
 }
 
 /// A row of numbers, written with the digits of an f64.
+#[derive(Debug)]
 pub(crate) struct Row(pub(crate) Vec<f32>);
 
 impl Serialize for Row {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(|&x| f64::from(x)))
-    }
-}
-
-impl std::fmt::Debug for Row {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Row({})", self.0.len())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::queue::Queue;
 use crate::sessions::Sessions;
 use crate::statistics::Statistics;
 use crate::uploads::Uploads;
-use crate::{Budget, Charge, Client, Config, Key, Problem};
+use crate::{Budget, Config, Key, Problem};
 use flatclip::{Classifier, Error, Image, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -131,16 +131,6 @@ impl App {
         Ok(())
     }
 
-    /// Reserves memory for answers before they are computed.
-    pub(crate) fn answer_memory(&self, client: Client, bytes: usize) -> Result<Charge, Problem> {
-        let most = self.config.limits.answer_bytes;
-        if bytes > most {
-            return Err(Problem::too_much("bytes of the answer", bytes, most)
-                .with_hint("ask for fewer images, a smaller top_k, or without explain"));
-        }
-        self.held.take(client, bytes).map_err(crate::upload::short)
-    }
-
     /// Monitors the memory of the process until the server ends.
     pub(crate) async fn watch_memory(self: Arc<Self>) {
         let mut last = Instant::now();
@@ -157,11 +147,6 @@ impl App {
             });
             last = looked.await.unwrap_or(last);
         }
-    }
-
-    /// The deadline of a request that arrives now.
-    pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.config.limits.deadline()
     }
 
     /// Whether the server is ready for new requests.

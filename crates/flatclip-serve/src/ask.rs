@@ -1,11 +1,11 @@
 //! Resolves the fields of a request to a classifier.
 
 use crate::builds::{BuildCost, Order};
-use crate::cache::Kept;
+use crate::cache::Cached;
 use crate::catalogue::{Catalogue, duplicate};
 use crate::cost;
 use crate::typed::{Few, Options};
-use crate::{App, Client, Limits, Problem, Weight};
+use crate::{App, Caller, Limits, Problem, Weight};
 use flatclip::digest::Digest;
 use flatclip::image::views::ViewPolicy;
 use flatclip::methods::{AdapterSpec, Kind};
@@ -14,7 +14,6 @@ use flatclip::prompt::PromptContent;
 use flatclip::text::templates::Ensemble;
 use flatclip::{Classifier, ClassifierBuilder, Model, Prompt, Registry};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Defines a request body with its own fields and the shared settings.
 macro_rules! request {
@@ -116,6 +115,17 @@ pub(crate) struct Recipe {
     cost: BuildCost,
 }
 
+/// What all images of a request share.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) model: String,
+    pub(crate) classifier: Cached,
+    pub(crate) top: usize,
+    pub(crate) explain: bool,
+    /// For tests of panics.
+    pub(crate) panic: bool,
+}
+
 /// Maximum bytes of activations for gradients through a text tower; each classifier of such a method may hold this many.
 pub(crate) const ACTIVATIONS: usize = 32 << 20;
 /// Bytes of activations per text, layer and channel: tokens of a short text times the values a block stores for each.
@@ -202,17 +212,26 @@ impl Recipe {
     }
 
     /// A cached classifier, or a new one; requests for the same one share its build.
-    pub(crate) async fn classifier(&self, app: &App, client: Client, deadline: Instant) -> Result<Kept, Problem> {
-        if let Some(kept) = app.classifiers.get(&self.key) {
-            return Ok(kept);
+    pub(crate) async fn classifier(&self, caller: &Caller) -> Result<Cached, Problem> {
+        if let Some(cached) = caller.app.classifiers.get(&self.key) {
+            return Ok(cached);
         }
         let (key, model, builder) = (self.key.clone(), self.model.clone(), self.builder.clone());
-        let order = Order { key, client, model, builder, cost: self.cost };
-        app.builds.get(order, deadline).await
+        let order = Order { key, client: caller.client, model, builder, cost: self.cost };
+        caller.app.builds.get(order, caller.deadline).await
+    }
+
+    /// The same with the settings of the answers.
+    pub(crate) async fn asked(
+        &self,
+        caller: &Caller,
+        (top, explain, panic): (usize, bool, bool),
+    ) -> Result<Asked, Problem> {
+        Ok(Asked { model: self.model_name.clone(), classifier: self.classifier(caller).await?, top, explain, panic })
     }
 
     /// Whether its classifier is cached.
-    pub(crate) fn is_kept(&self, app: &App) -> bool {
+    pub(crate) fn is_cached(&self, app: &App) -> bool {
         app.classifiers.get(&self.key).is_some()
     }
 

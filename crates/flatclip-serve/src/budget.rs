@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A resource with a capacity, and a maximum per client.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<Inner>);
 
+#[derive(Debug)]
 struct Inner {
     capacity: usize,
     per_client: usize,
@@ -17,7 +18,7 @@ struct Inner {
     freed: Condvar,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     used: usize,
     peak: usize,
@@ -25,6 +26,7 @@ struct State {
 }
 
 /// An amount taken from a budget.
+#[derive(Debug)]
 pub(crate) struct Charge {
     budget: Budget,
     client: Option<Client>,
@@ -120,13 +122,11 @@ impl Charge {
             return Err(Short::Server);
         }
         if let Some(client) = self.client {
-            let own = state.clients.get(&client).copied().unwrap_or(0);
-            if own.saturating_add(amount) > per_client {
+            let own = state.clients.get(&client).map_or(amount, |own| own.saturating_add(amount));
+            if own > per_client {
                 return Err(Short::Client);
             }
-        }
-        if let Some(client) = self.client {
-            *state.clients.entry(client).or_insert(0) += amount;
+            state.clients.insert(client, own);
         }
         state.add(amount);
         self.amount += amount;
@@ -166,12 +166,6 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.shrink_to(0);
-    }
-}
-
-impl std::fmt::Debug for Charge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Charge({})", self.amount)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Classifiers are built by two separate threads: one for short builds and one, at lower priority, for long ones. Requests for
 //! the same classifier share one build; it continues if they disconnect, and its result is cached.
 
-use crate::cache::{Built, Classifiers, Kept};
+use crate::cache::{Built, Classifiers, Cached};
 use crate::cost::{self, Rates};
 use crate::lanes::Lanes;
 use crate::work::caught;
@@ -70,7 +70,7 @@ struct Build {
     lanes: Arc<Lanes>,
     /// When the last chunk of texts was done.
     chunk: Mutex<Option<Instant>>,
-    finished: watch::Sender<Option<Result<Kept, Problem>>>,
+    finished: watch::Sender<Option<Result<Cached, Problem>>>,
 }
 
 /// The library reports how many texts are done, and checks whether to stop.
@@ -152,11 +152,8 @@ impl Builds {
         Ok(builds)
     }
 
-    /// The classifier, or an error with the estimated time if it cannot be built before the deadline; the build then continues.
-    pub(crate) async fn get(&self, order: Order, deadline: Instant) -> Result<Kept, Problem> {
-        if let Some(kept) = self.classifiers.get(&order.key) {
-            return Ok(kept);
-        }
+    /// A classifier that is not cached, or an error with the estimated time if it cannot be built before the deadline; the build then continues.
+    pub(crate) async fn get(&self, order: Order, deadline: Instant) -> Result<Cached, Problem> {
         let seconds = self.estimate(&order).await?;
         let limit = Duration::from_millis(self.limits.build_ms);
         cost::check("classes x templates", order.cost.texts, seconds, limit)?;
@@ -208,13 +205,13 @@ impl Builds {
     }
 
     /// The waiting or running build of this key, or a new one; an error is the answer without a build.
-    fn join(&self, order: Order, seconds: f64, limit: Duration) -> Result<Arc<Build>, Result<Kept, Problem>> {
+    fn join(&self, order: Order, seconds: f64, limit: Duration) -> Result<Arc<Build>, Result<Cached, Problem>> {
         let mut state = lock(&self.state);
         if let Some(build) = state.open.get(&order.key) {
             return Ok(Arc::clone(build));
         }
-        if let Some(kept) = self.classifiers.get(&order.key) {
-            return Err(Ok(kept)); // finished meanwhile
+        if let Some(cached) = self.classifiers.get(&order.key) {
+            return Err(Ok(cached)); // finished meanwhile
         }
         state.sweep();
         let is_short = seconds <= SHORT;
@@ -250,15 +247,15 @@ impl Builds {
         while let Some(build) = self.next(is_short) {
             let _ = build.started.set(Instant::now());
             let done = caught(|| self.build(&build, is_short)).unwrap_or_else(|| Err(Problem::internal()));
-            if let Ok(kept) = &done {
-                self.classifiers.put(&build.order.key, Arc::clone(kept));
+            if let Ok(cached) = &done {
+                self.classifiers.put(&build.order.key, Arc::clone(cached));
             }
             lock(&self.state).open.remove(&build.order.key);
             build.finished.send_replace(Some(done));
         }
     }
 
-    fn build(&self, build: &Arc<Build>, is_short: bool) -> Result<Kept, Problem> {
+    fn build(&self, build: &Arc<Build>, is_short: bool) -> Result<Cached, Problem> {
         let Order { builder, model, cost, .. } = &build.order;
         let charge = self.classifiers.charge(cost.bytes)?;
         let start = Instant::now();

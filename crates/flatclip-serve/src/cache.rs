@@ -16,7 +16,7 @@ pub(crate) struct Built {
     pub(crate) charge: Charge,
 }
 
-pub(crate) type Kept = Arc<Built>;
+pub(crate) type Cached = Arc<Built>;
 
 impl Deref for Built {
     type Target = Classifier;
@@ -73,7 +73,7 @@ impl<T: Clone> LruCache<T> {
 }
 
 pub(crate) struct Classifiers {
-    lru: Mutex<LruCache<Kept>>,
+    lru: Mutex<LruCache<Cached>>,
     memory: Budget,
 }
 
@@ -82,13 +82,13 @@ impl Classifiers {
         Self { lru: Mutex::new(LruCache::new(most, usize::MAX)), memory: Budget::new(bytes, bytes) }
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<Kept> {
+    pub(crate) fn get(&self, key: &str) -> Option<Cached> {
         lock(&self.lru).get(key)
     }
 
-    pub(crate) fn put(&self, key: &str, kept: Kept) {
-        let bytes = kept.charge.amount();
-        lock(&self.lru).put(key.to_owned(), kept, bytes);
+    pub(crate) fn put(&self, key: &str, cached: Cached) {
+        let bytes = cached.charge.amount();
+        lock(&self.lru).put(key.to_owned(), cached, bytes);
     }
 
     /// Memory for a classifier or a session. The least recently used ones are dropped.
@@ -173,20 +173,20 @@ mod tests {
     fn a_classifier_that_is_in_use_stays_counted_and_others_make_room() {
         let model = flatclip::Model::load("pocket").unwrap();
         let classifier = Classifier::builder(&model).classes(["a", "b"]).build().unwrap();
-        let kept = Classifiers::new(8, 100);
-        let build = |bytes: usize| -> Kept {
-            let charge = kept.charge(bytes).unwrap();
+        let cache = Classifiers::new(8, 100);
+        let build = |bytes: usize| -> Cached {
+            let charge = cache.charge(bytes).unwrap();
             Arc::new(Built { classifier: classifier.clone(), work_bytes: 0, charge })
         };
         let used = build(60);
-        kept.put("used", Arc::clone(&used));
-        kept.put("idle", build(30));
-        kept.put("new", build(40));
-        assert!(kept.get("new").is_some() && kept.get("idle").is_none());
-        assert_eq!(kept.bytes(), 100);
-        assert_eq!(kept.charge(50).unwrap_err().status, 503, "what is in use cannot be freed");
-        assert_eq!(kept.charge(101).unwrap_err().status, 413);
+        cache.put("used", Arc::clone(&used));
+        cache.put("idle", build(30));
+        cache.put("new", build(40));
+        assert!(cache.get("new").is_some() && cache.get("idle").is_none());
+        assert_eq!(cache.bytes(), 100);
+        assert_eq!(cache.charge(50).unwrap_err().status, 503, "what is in use cannot be freed");
+        assert_eq!(cache.charge(101).unwrap_err().status, 413);
         drop(used);
-        assert!(kept.charge(100).is_ok());
+        assert!(cache.charge(100).is_ok());
     }
 }

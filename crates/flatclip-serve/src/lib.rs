@@ -47,7 +47,7 @@ mod work;
 
 use app::App;
 use budget::{Budget, Charge, Short};
-use client::Client;
+use client::{Caller, Client};
 use lanes::Weight;
 use problem::Problem;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! Sessions: streams of online methods. Each belongs to the client that opened it, and is closed after a time without use.
 
-use crate::cache::Kept;
+use crate::cache::Cached;
 use crate::{Budget, Charge, Client, Limits, Problem, Short, lock};
 use axum::http::StatusCode;
 use flatclip::Stream;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Session {
     pub(crate) stream: Arc<tokio::sync::Mutex<Stream>>,
     pub(crate) model: String,
-    pub(crate) classifier: Kept,
+    pub(crate) classifier: Cached,
     used: Mutex<Instant>,
     /// Its share of the session limit, and the memory of its state.
     _held: (Charge, Charge),
@@ -48,7 +48,7 @@ impl Sessions {
         &self,
         stream: Stream,
         model: String,
-        classifier: Kept,
+        classifier: Cached,
         held: (Charge, Charge),
     ) -> Result<String, Problem> {
         let mut random = [0u8; 16];

@@ -1,8 +1,8 @@
 //! The body of a request: read within limits of size, time and memory, then parsed.
 
-use crate::typed::{Encoded, MOST_NAMES};
+use crate::typed::{Encoded, Images, MOST_NAMES};
 use crate::work::caught;
-use crate::{App, Charge, Client, Problem, Short, Weight};
+use crate::{App, Caller, Charge, Client, Problem, Short, Weight};
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Counts bytes against the budget for as long as they are held.
 pub(crate) type Held = Arc<Charge>;
@@ -20,10 +20,11 @@ pub(crate) type Held = Arc<Charge>;
 /// A complete request body.
 pub(crate) struct Upload {
     pub(crate) headers: HeaderMap,
-    pub(crate) client: Client,
+    pub(crate) caller: Caller,
     body: Bytes,
     charge: Charge,
-    app: Arc<App>,
+    /// The files of a form, once it is parsed.
+    files: Vec<Bytes>,
 }
 
 /// An image of a request.
@@ -107,13 +108,12 @@ impl FromRequest<Arc<App>> for Upload {
         let client = head.extensions.get::<Client>().copied().unwrap_or_default();
         let mut charge = app.held.take(client, 0).map_err(short)?;
         let reading = read(body, announced, limit, &mut charge, app);
-        match tokio::time::timeout(limits.read_time(), reading).await {
-            Ok(body) => Ok(Self { headers: head.headers, client, body: body?, charge, app: Arc::clone(app) }),
-            Err(_) => {
-                let message = format!("the body did not arrive within {} ms", limits.read_ms);
-                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "request.slow", message))
-            }
-        }
+        let Ok(body) = tokio::time::timeout(limits.read_time(), reading).await else {
+            let message = format!("the body did not arrive within {} ms", limits.read_ms);
+            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "request.slow", message));
+        };
+        let caller = Caller { app: Arc::clone(app), client, deadline: Instant::now() + limits.deadline() };
+        Ok(Self { headers: head.headers, caller, body: body?, charge, files: Vec::new() })
     }
 }
 
@@ -217,43 +217,60 @@ impl Upload {
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "request.content-type", message));
         }
         let body = self.take_body().await?;
-        self.app.parse(body).await
+        self.caller.app.parse(body).await
     }
 
-    /// The fields of a request from JSON or from a form, and the files of a form.
-    pub(crate) async fn fields<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<(T, Vec<Bytes>), Problem> {
+    /// The fields of a request from JSON or from a form, whose files are stored.
+    pub(crate) async fn fields<T: DeserializeOwned + Send + 'static>(&mut self) -> Result<T, Problem> {
         if !self.media_type().eq_ignore_ascii_case("multipart/form-data") {
-            return Ok((self.json().await?, Vec::new()));
+            return self.json().await;
         }
         let kind = self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let boundary = multer::parse_boundary(kind).map_err(broken)?;
         let body = self.take_body().await?;
-        let runtime = tokio::runtime::Handle::current();
-        if body.len() <= INLINE {
-            return form(body, boundary).await;
-        }
-        self.app.apart(true, move || runtime.block_on(form(body, boundary))).await
+        let fields;
+        (fields, self.files) = if body.len() <= INLINE {
+            form(body, boundary).await?
+        } else {
+            let runtime = tokio::runtime::Handle::current();
+            self.caller.app.apart(true, move || runtime.block_on(form(body, boundary))).await?
+        };
+        Ok(fields)
     }
 
     /// The raw body, which still counts against the budget.
-    pub(crate) fn into_parts(self) -> (HeaderMap, Bytes, Held, Client) {
-        (self.headers, self.body, Arc::new(self.charge), self.client)
+    pub(crate) fn into_parts(self) -> (HeaderMap, Bytes, Held, Caller) {
+        (self.headers, self.body, Arc::new(self.charge), self.caller)
+    }
+
+    /// Releases the body.
+    pub(crate) fn into_caller(self) -> Caller {
+        self.caller
     }
 
     /// The body for parsing. The parsed form is never larger than the body, so that much memory is reserved first.
     async fn take_body(&mut self) -> Result<Bytes, Problem> {
-        hold(&mut self.charge, self.body.len(), &self.app).await?;
+        hold(&mut self.charge, self.body.len(), &self.caller.app).await?;
         Ok(std::mem::take(&mut self.body))
     }
 
     /// The images in the body: files and base64. From here on only they count against the budget.
-    pub(crate) fn images(mut self, mut all: Vec<Bytes>, encoded: Vec<Encoded>) -> Result<Vec<Uploaded>, Problem> {
-        for one in encoded {
-            all.push(one.bytes()?);
+    pub(crate) fn images(mut self, one: Option<Encoded>, several: Option<Images>) -> Result<Vec<Uploaded>, Problem> {
+        for encoded in one.into_iter().chain(several.unwrap_or_default().0) {
+            self.files.push(encoded.bytes()?);
         }
-        self.charge.shrink_to(all.iter().map(Bytes::len).sum());
+        self.charge.shrink_to(self.files.iter().map(Bytes::len).sum());
         let held = Arc::new(self.charge);
-        Ok(all.into_iter().map(|bytes| Uploaded::file(bytes, &held)).collect())
+        Ok(self.files.into_iter().map(|bytes| Uploaded::file(bytes, &held)).collect())
+    }
+
+    /// The only image in the body.
+    pub(crate) fn image(self, encoded: Option<Encoded>) -> Result<Uploaded, Problem> {
+        let mut images = self.images(encoded, None)?;
+        match (images.len(), images.pop()) {
+            (1, Some(image)) => Ok(image),
+            (count, _) => Err(Problem::invalid("image", format_args!("expected one image, found {count}"))),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Jobs of the workers: classify images, encode images, or call a function; the first two in batches.
 
 use crate::ask::view_bytes;
-use crate::cache::Kept;
+use crate::cache::Cached;
 use crate::upload::Uploaded;
 use crate::{Budget, Problem, lock};
 use flatclip::image::DecodeOptions;
@@ -23,7 +23,7 @@ pub(crate) enum Work {
 }
 
 pub(crate) struct AnswerWork {
-    pub(crate) classifier: Kept,
+    pub(crate) classifier: Cached,
     pub(crate) image: Uploaded,
     /// Whether to include the prediction and the region of each view.
     pub(crate) explain: bool,

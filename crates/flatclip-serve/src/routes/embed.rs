@@ -2,20 +2,16 @@
 
 use crate::answer::{NUMBER, Row, json_response};
 use crate::ask::check_text;
-use crate::queue::wait;
 use crate::routes::classify::check_count;
-use crate::typed::{Encoded, IMAGE, Images, Names};
+use crate::typed::{Encoded, Few, IMAGE, Images, Names};
 use crate::upload::{Upload, Uploaded, weight_of};
 use crate::work::{EmbedWork, Work};
-use crate::{App, Charge, Client, Limits, Problem, Weight};
-use axum::extract::State;
+use crate::{Caller, Charge, Limits, Problem, Weight};
 use axum::response::Response;
 use flatclip::Model;
 use flatclip::image::DecodeOptions;
 use flatclip::model::Features;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
@@ -76,17 +72,15 @@ impl EmbedBody {
     post, path = "/v1/embed/image", tag = "flatclip", request_body = EmbedImageRequest,
     responses((status = 200, description = "The features", body = EmbedBody))
 )]
-pub(crate) async fn images(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
-    let deadline = app.deadline();
-    let client = upload.client;
-    let (request, files) = upload.fields::<EmbedImageRequest>().await?;
-    let encoded = request.image.into_iter().chain(request.images.unwrap_or_default().0).collect();
-    let images = upload.images(files, encoded)?;
-    let catalogue = app.catalogue();
+pub(crate) async fn images(mut upload: Upload) -> Result<Response, Problem> {
+    let request: EmbedImageRequest = upload.fields().await?;
+    let caller = upload.caller.clone();
+    let images = upload.images(request.image, request.images)?;
+    let catalogue = caller.app.catalogue();
     let (name, model) = catalogue.model(request.model.as_deref())?;
-    check_count(images.len(), &app)?;
-    let memory = app.answer_memory(client, rows_bytes(images.len(), model))?;
-    let rows = embed_images(&app, client, model, images, request.exif.unwrap_or(true), deadline).await?;
+    check_count(images.len(), &caller.app)?;
+    let memory = caller.answer_memory(rows_bytes(images.len(), model))?;
+    let rows = embed_images(&caller, model, images, request.exif.unwrap_or(true)).await?;
     EmbedBody::response(name, rows, memory)
 }
 
@@ -97,27 +91,25 @@ pub(crate) fn rows_bytes(rows: usize, model: &Model) -> usize {
 
 /// Features of images, in their order; the first that fails fails all.
 pub(crate) async fn embed_images(
-    app: &App,
-    client: Client,
+    caller: &Caller,
     model: &Model,
     images: Vec<Uploaded>,
     exif: bool,
-    deadline: Instant,
 ) -> Result<Vec<Vec<f32>>, Problem> {
-    check_count(images.len(), app)?;
-    let ticket = app.queue.admit(client, images.len(), weight_of(&images, Weight::new(images.len(), 0.0)))?;
-    let options = DecodeOptions { max_pixels: app.config.limits.pixels, exif, ..DecodeOptions::default() };
+    check_count(images.len(), &caller.app)?;
+    let ticket = caller.admit(images.len(), weight_of(&images, Weight::new(images.len(), 0.0)))?;
+    let options = DecodeOptions { max_pixels: caller.app.config.limits.pixels, exif, ..DecodeOptions::default() };
     let start = |image: Uploaded| {
         let (reply, answer) = oneshot::channel();
         let work = EmbedWork { model: model.clone(), image, options: options.clone(), reply };
-        app.queue.push(Work::Embed(work), &ticket, deadline);
+        caller.app.queue.push(Work::Embed(work), &ticket, caller.deadline);
         answer
     };
     let waiting: Vec<_> = images.into_iter().map(start).collect();
     drop(ticket);
     let mut rows = Vec::with_capacity(waiting.len());
     for answer in waiting {
-        rows.push(wait(answer, deadline).await?);
+        rows.push(caller.wait(answer).await?);
     }
     Ok(rows)
 }
@@ -127,15 +119,14 @@ pub(crate) async fn embed_images(
     post, path = "/v1/embed/text", tag = "flatclip", request_body = EmbedTextRequest,
     responses((status = 200, description = "The features", body = EmbedBody))
 )]
-pub(crate) async fn texts(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
-    let client = upload.client;
-    let request: EmbedTextRequest = upload.json().await?;
-    drop(upload);
-    let catalogue = app.catalogue();
-    let (name, model) = catalogue.model(request.model.as_deref())?;
-    check_texts(&request.texts.0, &app.config.limits)?;
-    let memory = app.answer_memory(client, rows_bytes(request.texts.0.len(), model))?;
-    let rows = embed_texts(&app, client, model, request.texts.0, request.truncate.unwrap_or(false)).await?;
+pub(crate) async fn texts(mut upload: Upload) -> Result<Response, Problem> {
+    let EmbedTextRequest { texts: Few(texts), model, truncate } = upload.json().await?;
+    let caller = upload.into_caller();
+    let catalogue = caller.app.catalogue();
+    let (name, model) = catalogue.model(model.as_deref())?;
+    check_texts(&texts, &caller.app.config.limits)?;
+    let memory = caller.answer_memory(rows_bytes(texts.len(), model))?;
+    let rows = embed_texts(&caller, model, texts, truncate.unwrap_or(false)).await?;
     EmbedBody::response(name, rows, memory)
 }
 
@@ -155,18 +146,17 @@ const LIGHT_TEXTS: usize = 16;
 
 /// Features of texts, in their order.
 pub(crate) async fn embed_texts(
-    app: &App,
-    client: Client,
+    caller: &Caller,
     model: &Model,
     texts: Vec<String>,
     truncate: bool,
 ) -> Result<Vec<Vec<f32>>, Problem> {
-    check_texts(&texts, &app.config.limits)?;
+    check_texts(&texts, &caller.app.config.limits)?;
     let weight = if texts.len() <= LIGHT_TEXTS { Weight::Light } else { Weight::Normal };
-    let (ticket, model) = (app.queue.admit(client, 1, weight)?, model.clone());
+    let (ticket, model) = (caller.admit(1, weight)?, model.clone());
     let encode = move || {
         let rows = Features::unit(model.raw_text_features(&texts, truncate)?).0;
         Ok(rows.iter_rows().map(<[f32]>::to_vec).collect())
     };
-    app.queue.run(ticket, app.deadline(), encode).await
+    caller.run(ticket, encode).await
 }

@@ -1,15 +1,13 @@
 //! Hugging Face's task `zero-shot-image-classification`.
 
+use crate::Problem;
 use crate::answer::json_response;
 use crate::ask::{Recipe, Settings};
-use crate::routes::classify::{Asked, answer};
+use crate::routes::classify::answer;
 use crate::typed::{Encoded, IMAGE, Names};
 use crate::upload::Upload;
-use crate::{App, Problem};
-use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// An image and the labels to choose from.
@@ -58,11 +56,10 @@ const TEMPLATE: &str = "This is a photo of {}.";
     post, path = "/hf/zero-shot-image-classification", tag = "other forms", request_body = TaskRequest,
     responses((status = 200, description = "Labels by score", body = Vec<LabelScore>))
 )]
-pub(crate) async fn task(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
-    let deadline = app.deadline();
-    let client = upload.client;
+pub(crate) async fn task(mut upload: Upload) -> Result<Response, Problem> {
     let TaskRequest { inputs, parameters } = upload.json().await?;
-    let image = upload.images(Vec::new(), vec![inputs])?.remove(0);
+    let caller = upload.caller.clone();
+    let image = upload.image(Some(inputs))?;
     let settings = Settings {
         model: parameters.model,
         classes: Some(parameters.candidate_labels),
@@ -71,16 +68,13 @@ pub(crate) async fn task(State(app): State<Arc<App>>, mut upload: Upload) -> Res
         exif: parameters.exif,
         ..Settings::default()
     };
-    let recipe = Recipe::find(&app, settings).await?;
+    let recipe = Recipe::find(&caller.app, settings).await?;
     recipe.check_episodic()?;
-    let weight = recipe.weight(&app, 1)?.with_decoding(image.decoding_bytes());
-    let memory = app.answer_memory(client, recipe.answer_bytes(usize::MAX, false))?;
-    let classifier = recipe.classifier(&app, client, deadline).await?;
-    let ticket = app.queue.admit(client, 1, weight)?;
-    let top = classifier.classes().len();
-    let asked = Asked { model: recipe.model_name.clone(), classifier, top, explain: false, panic: false };
-    let answered = answer(&app, &asked, image, ticket, deadline).await?;
+    let weight = recipe.weight(&caller.app, 1)?.with_decoding(image.decoding_bytes());
+    let memory = caller.answer_memory(recipe.answer_bytes(usize::MAX, false))?;
+    let asked = recipe.asked(&caller, (usize::MAX, false, false)).await?;
+    let answered = answer(&caller, &asked, image, weight).await?;
     let score = |(_, label, score): (_, &str, _)| LabelScore { label: label.to_owned(), score: f64::from(score) };
-    let scores: Vec<LabelScore> = answered.answer.ranked(top).into_iter().map(score).collect();
+    let scores: Vec<LabelScore> = answered.answer.ranked(asked.top).into_iter().map(score).collect();
     json_response(&scores, memory)
 }

@@ -3,17 +3,16 @@
 //! Each model takes `image` (encoded images) or `pixels` (RGB bytes) and gives `embedding`; with `classes` also
 //! `probabilities` and `label`; and takes `text` and gives `text_embedding`.
 
-use super::classify::{Asked, check_count, start};
+use super::classify::{check_count, start};
 use super::embed::{embed_images, embed_texts, rows_bytes};
 use crate::answer::{NUMBER, counted};
 use crate::ask::{Recipe, Settings};
-use crate::catalogue::Catalogue;
-use crate::queue::wait;
 use crate::typed::{Encoded, Few, Parameters};
 use crate::upload::{Held, Upload, Uploaded, parse, short, weight_of};
-use crate::{App, Client, Problem};
+use crate::{App, Caller, Problem};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use flatclip::Model;
@@ -33,24 +32,32 @@ pub(crate) async fn server() -> Json<Value> {
 }
 
 /// The model that the path names, with its version or without.
-#[derive(Deserialize)]
 pub(crate) struct Named {
-    model: String,
-    version: Option<String>,
+    app: Arc<App>,
+    name: String,
+    model: Model,
 }
 
-impl Named {
-    /// Each model has one version.
-    fn find<'c>(&self, catalogue: &'c Catalogue) -> Result<(&'c str, &'c Model), Problem> {
-        let found = catalogue.model(Some(&self.model))?;
-        match self.version.as_deref() {
-            None | Some("1") => Ok(found),
-            Some(other) => {
-                let other: String = other.chars().take(40).collect();
-                let message = format!("model `{}` has version 1, not {other:?}", found.0);
-                Err(Problem::not_found(message).with_hint("ask for version 1, or for none"))
-            }
+impl FromRequestParts<Arc<App>> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        #[derive(Deserialize)]
+        struct InPath {
+            model: String,
+            version: Option<String>,
         }
+        let path = Path::<InPath>::from_request_parts(parts, app).await;
+        let Path(InPath { model, version }) = path.map_err(|error| Problem::malformed(error.body_text()))?;
+        let catalogue = app.catalogue();
+        let (name, model) = catalogue.model(Some(&model))?;
+        // Each model has one version.
+        if let Some(other) = version.filter(|version| version != "1") {
+            let other: String = other.chars().take(40).collect();
+            let message = format!("model `{name}` has version 1, not {other:?}");
+            return Err(Problem::not_found(message).with_hint("ask for version 1, or for none"));
+        }
+        Ok(Self { app: Arc::clone(app), name: name.to_owned(), model: model.clone() })
     }
 }
 
@@ -73,16 +80,14 @@ fn tensors(model: &Model) -> ([Shaped; 4], [Shaped; 4]) {
     params(("model" = String, Path, description = "The model")),
     responses((status = 200, description = "The model", body = Value))
 )]
-pub(crate) async fn model(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Result<Json<Value>, Problem> {
-    let catalogue = app.catalogue();
-    let (name, model) = named.find(&catalogue)?;
+pub(crate) async fn model(Named { name, model, .. }: Named) -> Json<Value> {
     let told = |tensors: [Shaped; 4]| {
         tensors.map(|(name, datatype, shape)| json!({ "name": name, "datatype": datatype, "shape": shape }))
     };
-    let (inputs, outputs) = tensors(model);
-    Ok(Json(json!({
+    let (inputs, outputs) = tensors(&model);
+    Json(json!({
         "name": name, "versions": ["1"], "platform": "flatclip", "inputs": told(inputs), "outputs": told(outputs),
-    })))
+    }))
 }
 
 /// The same as a configuration of Triton; the first side of a shape is the batch, so `max_batch_size` is 0.
@@ -91,20 +96,18 @@ pub(crate) async fn model(State(app): State<Arc<App>>, Path(named): Path<Named>)
     params(("model" = String, Path, description = "The model")),
     responses((status = 200, description = "The configuration", body = Value))
 )]
-pub(crate) async fn config(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Result<Json<Value>, Problem> {
-    let catalogue = app.catalogue();
-    let (name, model) = named.find(&catalogue)?;
+pub(crate) async fn config(Named { name, model, .. }: Named) -> Json<Value> {
     let told = |tensors: [Shaped; 4]| {
         tensors.map(|(name, datatype, dims)| {
             let kind = if datatype == "BYTES" { "STRING" } else { datatype };
             json!({ "name": name, "data_type": format!("TYPE_{kind}"), "dims": dims })
         })
     };
-    let (inputs, outputs) = tensors(model);
-    Ok(Json(json!({
+    let (inputs, outputs) = tensors(&model);
+    Json(json!({
         "name": name, "platform": "flatclip", "backend": "flatclip", "max_batch_size": 0,
         "version_policy": { "latest": { "num_versions": 1 } }, "input": told(inputs), "output": told(outputs),
-    })))
+    }))
 }
 
 /// Requests of this protocol to a model since the start.
@@ -113,10 +116,8 @@ pub(crate) async fn config(State(app): State<Arc<App>>, Path(named): Path<Named>
     params(("model" = String, Path, description = "The model")),
     responses((status = 200, description = "The statistics", body = Value))
 )]
-pub(crate) async fn statistics(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Result<Json<Value>, Problem> {
-    let catalogue = app.catalogue();
-    let (name, _) = named.find(&catalogue)?;
-    Ok(Json(json!({ "model_stats": [app.statistics.of(name)] })))
+pub(crate) async fn statistics(Named { app, name, .. }: Named) -> Json<Value> {
+    Json(json!({ "model_stats": [app.statistics.of(&name)] }))
 }
 
 /// Requests of this protocol to all models since the start.
@@ -136,9 +137,7 @@ pub(crate) async fn all_statistics(State(app): State<Arc<App>>) -> Json<Value> {
     params(("model" = String, Path, description = "The model")),
     responses((status = 200, description = "Ready", body = Value))
 )]
-pub(crate) async fn model_ready(State(app): State<Arc<App>>, Path(named): Path<Named>) -> Result<Json<Value>, Problem> {
-    let catalogue = app.catalogue();
-    let (name, _) = named.find(&catalogue)?;
+pub(crate) async fn model_ready(Named { app, name, .. }: Named) -> Result<Json<Value>, Problem> {
     app.check_ready()?;
     Ok(Json(json!({ "name": name, "ready": true })))
 }
@@ -149,24 +148,20 @@ pub(crate) async fn model_ready(State(app): State<Arc<App>>, Path(named): Path<N
     params(("model" = String, Path, description = "The model")),
     responses((status = 200, description = "The outputs", body = InferResponse))
 )]
-pub(crate) async fn infer(
-    State(app): State<Arc<App>>,
-    Path(named): Path<Named>,
-    upload: Upload,
-) -> Result<Response, Problem> {
+pub(crate) async fn infer(named: Result<Named, Problem>, upload: Upload) -> Result<Response, Problem> {
     let start = Instant::now();
-    let catalogue = app.catalogue();
-    let (name, model) = named.find(&catalogue)?;
-    let answered = answer(&app, name, model, upload).await;
+    // Unknown names are refused here, after the body was read.
+    let Named { app, name, model } = named?;
+    let answered = answer(&name, &model, upload).await;
     let count = answered.as_ref().ok().map(|&(_, count)| count);
-    app.statistics.count(name, count, start.elapsed());
+    app.statistics.count(&name, count, start.elapsed());
     Ok(answered?.0)
 }
 
 /// The answer, and how many images and texts it is for.
-async fn answer(app: &Arc<App>, name: &str, model: &Model, upload: Upload) -> Result<(Response, usize), Problem> {
-    let deadline = app.deadline();
-    let (headers, body, held, client) = upload.into_parts();
+async fn answer(name: &str, model: &Model, upload: Upload) -> Result<(Response, usize), Problem> {
+    let (headers, body, held, caller) = upload.into_parts();
+    let app = &caller.app;
     let (head, mut tail) = match headers.get("inference-header-content-length") {
         None => (body.clone(), Default::default()),
         Some(length) => {
@@ -179,7 +174,7 @@ async fn answer(app: &Arc<App>, name: &str, model: &Model, upload: Upload) -> Re
     };
     drop(body);
     // The parsed form is never larger than the JSON.
-    let parsed = app.held.take(client, head.len()).map_err(short)?;
+    let parsed = app.held.take(caller.client, head.len()).map_err(short)?;
     let mut request: InferRequest = app.parse(head).await?;
     check_outputs(&request)?;
     let mut inputs: Vec<(String, Tensor)> = Vec::new();
@@ -195,8 +190,8 @@ async fn answer(app: &Arc<App>, name: &str, model: &Model, upload: Upload) -> Re
     }
     let given = Given::new(inputs, &held, app)?;
     let count = given.images.len() + given.texts.len();
-    let memory = app.answer_memory(client, given.answer_bytes(model))?;
-    let outputs = run(app, client, name, model, given, &request.parameters, deadline).await?;
+    let memory = caller.answer_memory(given.answer_bytes(model))?;
+    let outputs = run(&caller, name, model, given, &request.parameters).await?;
     drop((held, parsed));
     let (body, json_length) = render(name, request, outputs)?;
     let media_type = if json_length.is_some() { "application/octet-stream" } else { "application/json" };
@@ -261,20 +256,19 @@ fn texts(name: &str, values: &[axum::body::Bytes]) -> Result<Vec<String>, Proble
 }
 
 async fn run(
-    app: &Arc<App>,
-    client: Client,
+    caller: &Caller,
     name: &str,
     model: &Model,
     given: Given,
     parameters: &Parameters,
-    deadline: Instant,
 ) -> Result<Vec<(&'static str, Tensor)>, Problem> {
+    let app = &caller.app;
     if given.images.is_empty() && given.texts.is_empty() {
         return Err(Problem::invalid("inputs", "expected image, pixels or text, found none of them"));
     }
     let mut outputs = Vec::new();
     if !given.texts.is_empty() {
-        let rows = embed_texts(app, client, model, given.texts, false).await?;
+        let rows = embed_texts(caller, model, given.texts, false).await?;
         outputs.push(("text_embedding", Tensor::rows(rows)));
     }
     if given.images.is_empty() {
@@ -282,7 +276,7 @@ async fn run(
     }
     let Some(classes) = given.classes else {
         let exif = exif_of(parameters)?.unwrap_or(true);
-        let rows = embed_images(app, client, model, given.images, exif, deadline).await?;
+        let rows = embed_images(caller, model, given.images, exif).await?;
         outputs.push(("embedding", Tensor::rows(rows)));
         return Ok(outputs);
     };
@@ -290,14 +284,13 @@ async fn run(
     let recipe = Recipe::find(app, settings(name, classes, parameters)?).await?;
     recipe.check_episodic()?;
     let weight = weight_of(&given.images, recipe.weight(app, given.images.len())?);
-    let classifier = recipe.classifier(app, client, deadline).await?;
-    let ticket = app.queue.admit(client, given.images.len(), weight)?;
-    let asked = Asked { model: name.to_owned(), classifier, top: 1, explain: false, panic: false };
-    let waiting: Vec<_> = given.images.into_iter().map(|image| start(app, &asked, image, &ticket, deadline)).collect();
+    let asked = recipe.asked(caller, (1, false, false)).await?;
+    let ticket = caller.admit(given.images.len(), weight)?;
+    let waiting: Vec<_> = given.images.into_iter().map(|image| start(caller, &asked, image, &ticket)).collect();
     drop(ticket);
     let (mut rows, mut labels) = (Vec::new(), Vec::new());
     for answer in waiting {
-        let answered = wait(answer, deadline).await?;
+        let answered = caller.wait(answer).await?;
         labels.push(axum::body::Bytes::from(answered.answer.label().to_owned()));
         rows.push(answered.answer.probabilities().to_vec());
     }

@@ -1,16 +1,14 @@
 //! OpenAI's `POST /v1/embeddings`, for texts.
 
+use crate::Problem;
 use crate::answer::{Row, json_response};
 use crate::routes::embed::{check_texts, embed_texts, rows_bytes};
 use crate::typed::OneOrSeveral;
 use crate::upload::Upload;
-use crate::{App, Problem};
-use axum::extract::State;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// Texts to embed.
@@ -98,22 +96,21 @@ const FEW_TEXTS: usize = 8;
     post, path = "/v1/embeddings", tag = "other forms", request_body = EmbeddingsRequest,
     responses((status = 200, description = "The rows", body = EmbeddingsBody))
 )]
-pub(crate) async fn embeddings(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
-    let client = upload.client;
+pub(crate) async fn embeddings(mut upload: Upload) -> Result<Response, Problem> {
     let request: EmbeddingsRequest = upload.json().await?;
-    drop(upload);
+    let caller = upload.into_caller();
     let OneOrSeveral(texts) = request.input;
-    let catalogue = app.catalogue();
+    let catalogue = caller.app.catalogue();
     let (name, model) = catalogue.model(Some(&request.model))?;
     if let Some(width) = request.dimensions.filter(|&width| width != model.width()) {
         return Err(Problem::invalid("dimensions", format_args!("expected {}, found {width}", model.width())));
     }
-    check_texts(&texts, &app.config.limits)?;
-    let memory = app.answer_memory(client, rows_bytes(texts.len(), model))?;
+    check_texts(&texts, &caller.app.config.limits)?;
+    let memory = caller.answer_memory(rows_bytes(texts.len(), model))?;
     let (own, tokenizer) = (texts.clone(), model.tokenizer().clone());
     let count = move || Ok(own.iter().map(|text| tokenizer.encode(text).len() + 2).sum());
-    let tokens = app.apart(texts.len() > FEW_TEXTS, count).await?;
-    let rows = embed_texts(&app, client, model, texts, false).await?;
+    let tokens = caller.app.apart(texts.len() > FEW_TEXTS, count).await?;
+    let rows = embed_texts(&caller, model, texts, false).await?;
     let as_base64 = request.encoding_format == Some(EncodingFormat::Base64);
     let row = |(index, row): (usize, Vec<f32>)| {
         let embedding = if as_base64 {

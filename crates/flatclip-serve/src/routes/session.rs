@@ -44,22 +44,18 @@ pub(crate) struct SessionClassifyRequest {
     post, path = "/v1/sessions", tag = "sessions", request_body = Settings,
     responses((status = 201, description = "The session", body = SessionBody))
 )]
-pub(crate) async fn open(
-    State(app): State<Arc<App>>,
-    mut upload: Upload,
-) -> Result<(StatusCode, Json<SessionBody>), Problem> {
-    let deadline = app.deadline();
-    let client = upload.client;
+pub(crate) async fn open(mut upload: Upload) -> Result<(StatusCode, Json<SessionBody>), Problem> {
     let settings: Settings = upload.json().await?;
-    drop(upload);
-    let recipe = Recipe::find(&app, settings).await?;
+    let caller = upload.into_caller();
+    let app = &caller.app;
+    let recipe = Recipe::find(app, settings).await?;
     if recipe.kind == Kind::Batch {
         recipe.check_episodic()?;
     }
-    recipe.weight(&app, 1)?;
-    let place = app.sessions.place(client)?;
+    recipe.weight(app, 1)?;
+    let place = app.sessions.place(caller.client)?;
     let memory = app.classifiers.charge(state_bytes(&recipe))?;
-    let classifier = recipe.classifier(&app, client, deadline).await?;
+    let classifier = recipe.classifier(&caller).await?;
     let stream = classifier.stream()?;
     let method = classifier.method();
     let id = app.sessions.open(stream, recipe.model_name.clone(), classifier, (place, memory))?;
@@ -100,39 +96,30 @@ pub(crate) async fn close(State(app): State<Arc<App>>, Path(id): Path<String>) -
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, description = "The answer", body = AnswerBody))
 )]
-pub(crate) async fn classify(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    mut upload: Upload,
-) -> Result<Response, Problem> {
-    let deadline = app.deadline();
-    let client = upload.client;
-    let session = app.sessions.find(&id)?;
-    let (request, files) = upload.fields::<SessionClassifyRequest>().await?;
-    let mut images = upload.images(files, request.image.into_iter().collect())?;
-    if images.len() != 1 {
-        return Err(Problem::invalid("image", format_args!("expected one image, found {}", images.len())));
-    }
-    let image = images.remove(0);
+pub(crate) async fn classify(Path(id): Path<String>, mut upload: Upload) -> Result<Response, Problem> {
+    let caller = upload.caller.clone();
+    let session = caller.app.sessions.find(&id)?;
+    let request: SessionClassifyRequest = upload.fields().await?;
+    let image = upload.image(request.image)?;
     let classifier = Arc::clone(&session.classifier);
     let top = request.top_k.unwrap_or(5).max(1);
     let names = classifier.classes().iter().map(String::len).max().unwrap_or(0) * 2 + 80;
     let memory =
-        app.answer_memory(client, top.min(classifier.classes().len()) * names + classifier.views() * 48 + 512)?;
+        caller.answer_memory(top.min(classifier.classes().len()) * names + classifier.views() * 48 + 512)?;
     // One image of a stream at a time; a waiting request does not hold a ticket of the queue.
-    let free = tokio::time::timeout_at(deadline.into(), Arc::clone(&session.stream).lock_owned());
+    let free = tokio::time::timeout_at(caller.deadline.into(), Arc::clone(&session.stream).lock_owned());
     let mut stream = free.await.map_err(|_| Problem::late())?;
     let weight = Weight::new(classifier.views(), 0.0).with_decoding(image.decoding_bytes());
-    let ticket = app.queue.admit(client, 1, weight)?;
+    let ticket = caller.admit(1, weight)?;
     crate::metrics::count_image(&session.model, classifier.method());
-    let (pixels, own) = (app.pixels.clone(), Arc::clone(&classifier));
+    let (pixels, own) = (caller.app.pixels.clone(), Arc::clone(&classifier));
     let work = move || {
         let start = Instant::now();
         let _held = pixels.wait(image.decoding_bytes() + own.work_bytes);
         let answer = stream.answer(&image.image(&own.decode_options())?)?;
         Ok(Answered { answer, explained: None, took: start.elapsed() })
     };
-    let answered = app.queue.run(ticket, deadline, work).await?;
+    let answered = caller.run(ticket, work).await?;
     let body = AnswerBody::new(&session.model, &classifier, &answered, top);
     Ok((timing(answered.took), json_response(&body, memory)?).into_response())
 }

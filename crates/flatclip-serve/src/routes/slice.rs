@@ -6,11 +6,9 @@ use crate::stream::{Form, Pieces, pieces};
 use crate::typed::{Encoded, IMAGE};
 use crate::upload::{Upload, Uploaded};
 use crate::{App, Problem, Weight};
-use axum::extract::State;
 use axum::response::Response;
 use flatclip::{Classifier, Error, SliceRequest};
 use serde_json::json;
-use std::sync::Arc;
 use std::time::Instant;
 
 request! {
@@ -37,37 +35,32 @@ request! {
     post, path = "/v1/slice", tag = "flatclip", request_body = SliceRequestBody,
     responses((status = 200, description = "Rows of the surface", body = String, content_type = "application/x-ndjson"))
 )]
-pub(crate) async fn slice(State(app): State<Arc<App>>, mut upload: Upload) -> Result<Response, Problem> {
-    let deadline = app.deadline();
-    let client = upload.client;
+pub(crate) async fn slice(mut upload: Upload) -> Result<Response, Problem> {
     let form = if upload.accepts("text/event-stream") { Form::Events } else { Form::Lines };
-    let (mut request, files) = upload.fields::<SliceRequestBody>().await?;
-    let mut images = upload.images(files, request.image.take().into_iter().collect())?;
-    let image = match (images.pop(), images.is_empty()) {
-        (Some(image), true) => image,
-        _ => return Err(Problem::invalid("image", "expected one image")),
-    };
-    let what = check(&request, &app)?;
-    let recipe = Recipe::find(&app, request.take_settings()).await?;
+    let mut request: SliceRequestBody = upload.fields().await?;
+    let caller = upload.caller.clone();
+    let (app, image) = (&caller.app, upload.image(request.image.take())?);
+    let what = check(&request, app)?;
+    let recipe = Recipe::find(app, request.take_settings()).await?;
     recipe.check_episodic()?;
     if what.view >= recipe.views {
         let message = format_args!("expected less than {} (the views), found {}", recipe.views, what.view);
         return Err(Problem::invalid("view", message).with_hint("views are counted from 0; ask for more with views"));
     }
-    recipe.weight(&app, 1)?;
+    recipe.weight(app, 1)?;
     let texts = recipe.classes.saturating_mul(what.points * what.points);
-    let weight = Weight::new(recipe.views, recipe.text_seconds(&app, "classes x points x points", texts)?);
+    let weight = Weight::new(recipe.views, recipe.text_seconds(app, "classes x points x points", texts)?);
     let weight = weight.with_decoding(image.decoding_bytes());
-    let memory = app.answer_memory(client, what.points * what.points * 32 + 4096)?;
-    let classifier = recipe.classifier(&app, client, deadline).await?;
-    let ticket = app.queue.admit(client, 1, weight)?;
+    let memory = caller.answer_memory(what.points * what.points * 32 + 4096)?;
+    let classifier = recipe.classifier(&caller).await?;
+    let ticket = caller.admit(1, weight)?;
     Ok(pieces(form, what.points + 2, memory, move |out| async move {
-        let (rows, pixels) = (out.clone(), app.pixels.clone());
+        let (rows, pixels, deadline) = (out.clone(), caller.app.pixels.clone(), caller.deadline);
         let work = move || {
             let _held = pixels.wait(image.decoding_bytes() + classifier.work_bytes);
             compute(&classifier, &image, what, deadline, &rows)
         };
-        if let Err(problem) = app.queue.run(ticket, deadline, work).await {
+        if let Err(problem) = caller.run(ticket, work).await {
             out.send("error", &error_line(None, &problem));
         }
     }))
