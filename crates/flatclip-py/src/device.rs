@@ -4,12 +4,13 @@
 use crate::bridge::{Bridge, ImageBridge, TextBridge};
 use crate::errors::OrRaise as _;
 use crate::model::{How, Model};
+use crate::values::Given;
 use crate::{arrays, values, work};
 use flatclip::architecture::Preprocess;
 use flatclip::model::{Clip, ClipConfig, Device, ImageConfig, LoadOptions, TextTower, lowest_cosine};
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
-use flatclip::{Error, Result};
+use flatclip::Error;
 use numpy::{PyArrayDyn, PyArrayMethods as _};
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -66,17 +67,6 @@ impl Weights {
     }
 }
 
-/// Description of the device, from Python.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct About {
-    name: String,
-    dtype: String,
-    versions: String,
-    /// Minimum cosine similarity with flatclip's kernels that is accepted.
-    bound: f64,
-}
-
 /// A model of these weights whose towers a Python object computes, checked against flatclip's f32 kernels.
 #[pyfunction]
 #[pyo3(signature = (weights, towers, about, *, name=None, progress=None))]
@@ -84,7 +74,7 @@ pub(crate) fn model_on(
     py: Python<'_>,
     weights: &Bound<'_, Weights>,
     towers: &Bound<'_, PyAny>,
-    about: About,
+    about: Given<'_>,
     name: Option<String>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Model> {
@@ -92,10 +82,12 @@ pub(crate) fn model_on(
     let config = checkpoint.config().clone();
     let bridge = Bridge::new(towers, config.image_size, config.embed_dim)?;
     let name = name.unwrap_or_else(|| how.name.clone());
+    let (device, dtype, versions) = (about.get("name")?, about.get("dtype")?, about.get("versions")?);
+    let mut device = Device { name: device, dtype, versions, lowest_cosine: None };
+    // The lowest cosine similarity with flatclip's kernels that is accepted.
+    let bound: f64 = about.get("bound")?;
     let made = work::run(py, progress, move |_| {
         let tokenizer = Tokenizer::of(&checkpoint)?;
-        let About { name: device, dtype, versions, bound } = about;
-        let mut device = Device { name: device, dtype, versions, lowest_cosine: None };
         let hash = checkpoint.hash()?;
         let made = || clip(&bridge, &config, &hash, &device, false);
         let reference = Clip::load(&checkpoint, LoadOptions::default())?;
@@ -113,61 +105,40 @@ pub(crate) fn model_on(
     Ok(Model { model: made, how, towers: Some(Arc::new(towers.clone().unbind())) })
 }
 
-/// Description of an encoder made of the user's functions.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Setup {
-    fingerprint: String,
-    size: usize,
-    width: usize,
-    mean: [f32; 3],
-    std: [f32; 3],
-    logit_scale: f32,
-    logit_bias: Option<f32>,
-    /// Whether there is a text function, and whether it takes texts.
-    text: bool,
-    strings: bool,
-    /// Width of the token embedding; 0 if contexts are not supported.
-    text_width: usize,
-    context_length: usize,
-    device: String,
-    dtype: String,
-    versions: String,
-    lowest_cosine: Option<f64>,
-}
-
 /// The model made of an encoder.
 #[pyfunction]
 #[pyo3(signature = (name, setup, towers))]
-pub(crate) fn model_of(py: Python<'_>, name: String, setup: Setup, towers: &Bound<'_, PyAny>) -> PyResult<Model> {
-    let config = setup.config().or_raise(py)?;
-    let bridge = Bridge::new(towers, setup.size, setup.width)?;
-    let device =
-        Device { name: setup.device, dtype: setup.dtype, versions: setup.versions, lowest_cosine: setup.lowest_cosine };
-    let clip = clip(&bridge, &config, &setup.fingerprint, &device, setup.strings);
+pub(crate) fn model_of(py: Python<'_>, name: String, setup: Given<'_>, towers: &Bound<'_, PyAny>) -> PyResult<Model> {
+    let known = ClipConfig::named("ViT-B-16").ok_or_else(|| Error::config("model", "no released architecture"));
+    let known = known.or_raise(py)?;
+    let (mean, std): ([f32; 3], [f32; 3]) = (setup.get("mean")?, setup.get("std")?);
+    let mut config = ClipConfig {
+        embed_dim: setup.get("width")?,
+        image_size: setup.get("size")?,
+        image: ImageConfig::Other,
+        logit_scale: setup.get("logit_scale")?,
+        logit_bias: setup.get("logit_bias")?,
+        preprocess: Preprocess { mean, std, ..Preprocess::CLIP },
+        ..known
+    };
+    if !setup.get::<bool>("text")? {
+        config.text = None;
+    } else if let Some(text) = &mut config.text {
+        // The width of the token embedding is 0 if contexts are not supported.
+        (text.width, text.context_length) = (setup.get("text_width")?, setup.get("context_length")?);
+    }
+    let bridge = Bridge::new(towers, config.image_size, config.embed_dim)?;
+    let device = Device {
+        name: setup.get("device")?,
+        dtype: setup.get("dtype")?,
+        versions: setup.get("versions")?,
+        lowest_cosine: setup.get("lowest_cosine")?,
+    };
+    let fingerprint: String = setup.get("fingerprint")?;
+    let clip = clip(&bridge, &config, &fingerprint, &device, setup.get("strings")?);
     let how = How::f32(name.clone(), None, true, None);
     let model = flatclip::Model::from_parts(name, clip, Tokenizer::clip());
     Ok(Model { model, how, towers: Some(Arc::new(towers.clone().unbind())) })
-}
-
-impl Setup {
-    fn config(&self) -> Result<ClipConfig> {
-        let known = ClipConfig::named("ViT-B-16").ok_or_else(|| Error::config("model", "no released architecture"))?;
-        let text = known.text.clone().filter(|_| self.text).map(|mut text| {
-            (text.width, text.context_length) = (self.text_width, self.context_length);
-            text
-        });
-        Ok(ClipConfig {
-            embed_dim: self.width,
-            image_size: self.size,
-            image: ImageConfig::Other,
-            text,
-            logit_scale: self.logit_scale,
-            logit_bias: self.logit_bias,
-            preprocess: Preprocess { mean: self.mean, std: self.std, ..Preprocess::CLIP },
-            ..known
-        })
-    }
 }
 
 pub(crate) fn clip(

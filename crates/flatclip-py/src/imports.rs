@@ -3,6 +3,7 @@
 use crate::arrays::{self, Numbers, Values};
 use crate::errors::OrRaise as _;
 use crate::model::strings;
+use crate::values::Given;
 use crate::{dataset::Dataset, work};
 use flatclip::Matrix;
 use flatclip_lab::eval::cache::{self, FeatureParts, FeatureRows, Imported};
@@ -86,35 +87,20 @@ impl Features {
 }
 
 /// The arguments of an import other than the features.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Beside<'py> {
-    ids: Option<Bound<'py, PyAny>>,
-    labels: Option<Vec<i64>>,
-    classes: Option<Bound<'py, PyAny>>,
-    text_features: Option<Bound<'py, PyAny>>,
-    text_bank: Option<Bound<'py, PyAny>>,
-    logit_scale: Option<f64>,
-    model: Option<String>,
-    norms: Option<Bound<'py, PyAny>>,
-}
-
-impl Beside<'_> {
-    fn parts(&self) -> PyResult<FeatureParts<'static>> {
-        let names = |value: &Option<Bound<'_, PyAny>>, name: &str| value.as_ref().map(|v| strings(v, name)).transpose();
-        let text = self.text_features.as_ref().map(|text| exact(text, "text_features", 2)).transpose()?;
-        let bank = self.text_bank.as_ref().map(|bank| exact(bank, "text_bank", 3)).transpose()?;
-        Ok(FeatureParts {
-            features: None,
-            ids: names(&self.ids, "ids")?,
-            labels: self.labels.clone(),
-            classes: names(&self.classes, "classes")?,
-            text: text.map(|(rows, _)| rows),
-            bank,
-            logit_scale: self.logit_scale,
-            model: self.model.clone(),
-        })
-    }
+fn parts(beside: &Given<'_>) -> PyResult<FeatureParts<'static>> {
+    let given = |name: &str| beside.get::<Option<Bound<'_, PyAny>>>(name);
+    let names = |name: &str| given(name)?.map(|names| strings(&names, name)).transpose();
+    let rows = |name: &str, axes: usize| given(name)?.map(|rows| exact(&rows, name, axes)).transpose();
+    Ok(FeatureParts {
+        features: None,
+        ids: names("ids")?,
+        labels: beside.get("labels")?,
+        classes: names("classes")?,
+        text: rows("text_features", 2)?.map(|(rows, _)| rows),
+        bank: rows("text_bank", 3)?,
+        logit_scale: beside.get("logit_scale")?,
+        model: beside.get("model")?,
+    })
 }
 
 /// Numbers that float32 holds exactly.
@@ -146,14 +132,14 @@ pub(crate) fn import_features(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
     name: String,
-    beside: Beside<'_>,
+    beside: Given<'_>,
     data: Option<&Bound<'_, Dataset>>,
     cache: Option<PathBuf>,
     replace: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Features> {
     let root = cache.unwrap_or_else(flatclip::cache_folder);
-    let (said, data) = (beside.parts()?, data.map(|data| data.get().data.clone()));
+    let (said, data) = (parts(&beside)?, data.map(|data| data.get().data.clone()));
     let done = if let Ok(file) = source.extract::<PathBuf>() {
         let root = root.clone();
         work::run(py, progress, move |watch| {
@@ -167,8 +153,8 @@ pub(crate) fn import_features(
             [samples, views, width] => [samples, views, width],
             ref other => return Err(arrays::shape_error("features", "[N, D] or [N, V, D]", other)),
         };
-        let norms = beside.norms.as_ref().map(|norms| arrays::floats(norms, "norms")).transpose()?;
-        let norms = norms.map(|norms| norms.as_slice().map(<[f32]>::to_vec)).transpose()?;
+        let norms: Option<Bound<'_, PyAny>> = beside.get("norms")?;
+        let norms = norms.map(|norms| Ok::<_, PyErr>(arrays::floats(&norms, "norms")?.as_slice()?.to_vec())).transpose()?;
         let (values, each) = (numbers.values()?, shape[1] * shape[2]);
         let dtype = if matches!(values, Values::Half(_)) { "f16" } else { "f32" }.to_owned();
         work::run_borrowing(py, progress, |watch| {

@@ -31,41 +31,28 @@ mod work;
 mod _native {
     use pyo3::prelude::*;
 
-    #[pymodule_export]
-    use crate::answers::{Answer, Answers};
-    #[pymodule_export]
-    use crate::classifier::{Engine, Stream};
-    #[pymodule_export]
-    use crate::dataset::{Dataset, reopen};
-    #[pymodule_export]
-    use crate::device::{Weights, model_of, model_on, open_weights};
-    #[pymodule_export]
-    use crate::features::{FeatureEngine, FeatureStream, TextBank, perturbed_contexts};
     #[cfg(feature = "golden")]
     #[pymodule_export]
     use crate::golden::{golden_case, golden_model};
     #[pymodule_export]
-    use crate::imports::{Features, import_features};
-    #[pymodule_export]
-    use crate::listing::{error_codes, list_methods, list_models, method_info};
-    #[pymodule_export]
-    use crate::looking::{demo, landscape};
-    #[pymodule_export]
-    use crate::model::{Model, load, reload};
-    #[pymodule_export]
-    use crate::own::{register_adapter, unregister_adapter};
-    #[pymodule_export]
-    use crate::prompt::Prompt;
-    #[pymodule_export]
-    use crate::reproduce::{plan, recipe_model, reproduce};
-    #[pymodule_export]
-    use crate::runs::{evaluate, merge, report, sweep};
-    #[pymodule_export]
-    use crate::tower::TextTower;
-    #[pymodule_export]
-    use crate::tuning::{fit, sam_epsilon, tune};
-    #[pymodule_export]
-    use crate::work::{get_num_threads, set_num_threads};
+    use crate::{
+        answers::{Answer, Answers},
+        classifier::{Engine, Stream},
+        dataset::{Dataset, reopen},
+        device::{Weights, model_of, model_on, open_weights},
+        features::{FeatureEngine, FeatureStream, TextBank, perturbed_contexts},
+        imports::{Features, import_features},
+        listing::{error_codes, list_methods, list_models, method_info},
+        looking::{demo, landscape},
+        model::{Model, load, reload},
+        own::{register_adapter, unregister_adapter},
+        prompt::Prompt,
+        reproduce::{plan, recipe_model, reproduce},
+        runs::{evaluate, merge, report, sweep},
+        tower::TextTower,
+        tuning::{fit, sam_epsilon, tune},
+        work::{get_num_threads, set_num_threads},
+    };
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -2,69 +2,42 @@
 
 use crate::errors::OrRaise as _;
 use crate::model::Model;
+use crate::values::Given;
 use crate::{values, work};
 use flatclip_lab::data::{Compat, OpenOptions};
 use flatclip_lab::reproduce::{Estimate, Recipe, ReproduceRequest, Step};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The arguments of `reproduce`, as Python's signature gives them.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Setup {
-    item: Option<String>,
-    recipe: Option<PathBuf>,
-    root: Option<PathBuf>,
-    paths: BTreeMap<String, PathBuf>,
-    compat: Vec<String>,
-    limit: Option<usize>,
-    seeds: Vec<u64>,
-    views: Option<usize>,
-    methods: Vec<String>,
-    datasets: Vec<String>,
-    shots: Option<usize>,
-    epochs: Option<usize>,
-    shard: Option<String>,
-    prompts: BTreeMap<String, PathBuf>,
-    text_features: Option<PathBuf>,
-    generated: Option<PathBuf>,
-    descriptions: Option<PathBuf>,
-    max_errors: usize,
-    cache: Option<PathBuf>,
-    out: PathBuf,
-}
-
-impl Setup {
-    fn request(self, py: Python<'_>) -> PyResult<ReproduceRequest> {
-        let recipe = recipe(self.item.as_deref(), self.recipe).or_raise(py)?;
-        let open = OpenOptions {
-            root: self.root,
-            paths: self.paths,
-            compat: Compat::parse(&self.compat).or_raise(py)?,
+/// The arguments of `reproduce`.
+fn request(py: Python<'_>, given: &Given<'_>) -> PyResult<ReproduceRequest> {
+    let recipe = recipe(given.get::<Option<String>>("item")?.as_deref(), given.get("recipe")?).or_raise(py)?;
+    let compat: Vec<String> = given.get("compat")?;
+    Ok(ReproduceRequest {
+        open: OpenOptions {
+            root: given.get("root")?,
+            paths: given.get("paths")?,
+            compat: Compat::parse(&compat).or_raise(py)?,
             ..OpenOptions::default()
-        };
-        Ok(ReproduceRequest {
-            open,
-            compat: self.compat,
-            limit: self.limit,
-            seeds: self.seeds,
-            views: self.views,
-            methods: self.methods,
-            datasets: self.datasets,
-            shots: self.shots,
-            epochs: self.epochs,
-            shard: self.shard.map(|text| text.parse().or_raise(py)).transpose()?,
-            prompts: self.prompts,
-            text_features: self.text_features,
-            generated: self.generated,
-            descriptions: self.descriptions,
-            max_errors: self.max_errors,
-            cache: self.cache,
-            ..ReproduceRequest::new(recipe, self.out)
-        })
-    }
+        },
+        compat,
+        limit: given.get("limit")?,
+        seeds: given.get("seeds")?,
+        views: given.get("views")?,
+        methods: given.get("methods")?,
+        datasets: given.get("datasets")?,
+        shots: given.get("shots")?,
+        epochs: given.get("epochs")?,
+        shard: given.parsed("shard")?,
+        prompts: given.get("prompts")?,
+        text_features: given.get("text_features")?,
+        generated: given.get("generated")?,
+        descriptions: given.get("descriptions")?,
+        max_errors: given.get("max_errors")?,
+        cache: given.get("cache")?,
+        ..ReproduceRequest::new(recipe, given.get::<PathBuf>("out")?)
+    })
 }
 
 /// The recipe of an item of the paper, or the user's own recipe file.
@@ -87,10 +60,10 @@ pub(crate) fn recipe_model(py: Python<'_>, item: Option<&str>, file: Option<Path
 pub(crate) fn plan<'py>(
     py: Python<'py>,
     model: &Bound<'py, Model>,
-    setup: Setup,
+    setup: Given<'py>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (request, model) = (setup.request(py)?, model.get().model.clone());
+    let (request, model) = (request(py, &setup)?, model.get().model.clone());
     let found = work::run(py, progress, move |watch| {
         let (plan, states) = flatclip_lab::reproduce::plan(&request, &model)?;
         let prices = flatclip_lab::reproduce::prices(&request, &model, (&plan, &states), watch)?;
@@ -106,10 +79,10 @@ pub(crate) fn plan<'py>(
 pub(crate) fn reproduce<'py>(
     py: Python<'py>,
     model: &Bound<'py, Model>,
-    setup: Setup,
+    setup: Given<'py>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (request, model) = (setup.request(py)?, model.get().model.clone());
+    let (request, model) = (request(py, &setup)?, model.get().model.clone());
     let made = work::run(py, progress, move |watch| flatclip_lab::reproduce::reproduce(&request, &model, watch))?;
     values::from_json(
         py,

@@ -4,6 +4,7 @@ use crate::dataset::Dataset;
 use crate::errors::OrRaise as _;
 use crate::imports::Features;
 use crate::model::Model;
+use crate::values::Given;
 use crate::{own, prompt, values, work};
 use flatclip_lab::eval::cache::Imported;
 use flatclip_lab::eval::{GridAxis, preset};
@@ -12,71 +13,43 @@ use flatclip_lab::report::{metrics_table, paired_table, reliability, top1_bars};
 use flatclip_lab::run_dir::RunDir;
 use flatclip_lab::{EvaluateRequest, NamedPrompt, PromptChoice, Subject, SweepRequest, ViewChoice};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The arguments of `evaluate` and `sweep`, as Python's signatures give them.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Setup<'py> {
-    methods: Vec<String>,
-    options: Option<Bound<'py, PyDict>>,
-    prompt: Option<Bound<'py, PyAny>>,
-    own_templates: bool,
-    views: Option<usize>,
-    certainty: Option<f64>,
-    view_policy: String,
-    seeds: Vec<u64>,
-    order_seed: Option<u64>,
-    limit: Option<usize>,
-    shard: Option<String>,
-    max_errors: usize,
-    keep_probabilities: bool,
-    generated: Option<PathBuf>,
-    statistics: Option<PathBuf>,
-    cache: Option<PathBuf>,
-    any_model: bool,
-    exif: Option<bool>,
-    compat: Vec<String>,
-    out: PathBuf,
-    resume: bool,
-}
-
-impl Setup<'_> {
-    fn request(self, py: Python<'_>) -> PyResult<EvaluateRequest> {
-        let mut request = EvaluateRequest::new(self.out).or_raise(py)?;
-        request.methods = self.methods;
-        request.options = values::table(self.options.as_ref())?;
-        if self.own_templates {
-            request.prompt = PromptChoice::OwnTemplates;
-        } else if let Some(given) = &self.prompt {
-            request.prompt = PromptChoice::One(prompt::given(given)?.into());
-        }
-        request.views = self.views;
-        request.certainty = self.certainty.map(Into::into);
-        request.view_policy = match self.view_policy.as_str() {
-            "published" => ViewChoice::Published,
-            name => ViewChoice::Policy(name.parse().or_raise(py)?),
-        };
-        request.seeds = self.seeds;
-        request.order_seed = self.order_seed;
-        request.limit = self.limit;
-        request.shard = self.shard.map(|text| text.parse().or_raise(py)).transpose()?;
-        request.max_errors = self.max_errors;
-        request.keep_probabilities = self.keep_probabilities;
-        request.generated = self.generated;
-        let statistics = self.statistics.map(|file| flatclip::load_statistics(&file).or_raise(py)).transpose()?;
-        request.statistics = statistics.map(Arc::new);
-        request.cache = self.cache;
-        request.any_model = self.any_model;
-        request.exif = self.exif;
-        request.compat = self.compat;
-        request.resume = self.resume;
-        request.registry = own::registry().or_raise(py)?;
-        Ok(request)
+/// The arguments that `evaluate` and `sweep` share.
+fn request(py: Python<'_>, given: &Given<'_>) -> PyResult<EvaluateRequest> {
+    let mut request = EvaluateRequest::new(given.get::<PathBuf>("out")?).or_raise(py)?;
+    request.methods = given.get("methods")?;
+    request.options = given.options()?;
+    if given.get("own_templates")? {
+        request.prompt = PromptChoice::OwnTemplates;
+    } else if let Some(prompt) = given.get::<Option<Bound<'_, PyAny>>>("prompt")? {
+        request.prompt = PromptChoice::One(prompt::given(&prompt)?.into());
     }
+    request.views = given.get("views")?;
+    request.certainty = given.get::<Option<f64>>("certainty")?.map(Into::into);
+    request.view_policy = match given.get::<String>("view_policy")?.as_str() {
+        "published" => ViewChoice::Published,
+        name => ViewChoice::Policy(name.parse().or_raise(py)?),
+    };
+    request.seeds = given.get("seeds")?;
+    request.order_seed = given.get("order_seed")?;
+    request.limit = given.get("limit")?;
+    request.shard = given.parsed("shard")?;
+    request.max_errors = given.get("max_errors")?;
+    request.keep_probabilities = given.get("keep_probabilities")?;
+    request.generated = given.get("generated")?;
+    let statistics: Option<PathBuf> = given.get("statistics")?;
+    let statistics = statistics.map(|file| flatclip::load_statistics(&file).or_raise(py)).transpose()?;
+    request.statistics = statistics.map(Arc::new);
+    request.cache = given.get("cache")?;
+    request.any_model = given.get("any_model")?;
+    request.exif = given.get("exif")?;
+    request.compat = given.get("compat")?;
+    request.resume = given.get("resume")?;
+    request.registry = own::registry().or_raise(py)?;
+    Ok(request)
 }
 
 /// What is evaluated: a model on data sets, or imported features.
@@ -92,9 +65,9 @@ enum OwnedSubject {
 }
 
 impl Evaluated<'_> {
-    fn request(&self, setup: Setup<'_>, py: Python<'_>) -> PyResult<EvaluateRequest> {
-        let says_prompt = setup.prompt.is_some() || setup.own_templates;
-        let mut request = setup.request(py)?;
+    fn request(&self, setup: &Given<'_>, py: Python<'_>) -> PyResult<EvaluateRequest> {
+        let says_prompt = setup.get::<Option<Bound<'_, PyAny>>>("prompt")?.is_some() || setup.get("own_templates")?;
+        let mut request = request(py, setup)?;
         if matches!(self, Self::Features(_)) && !says_prompt {
             request.prompt = PromptChoice::Imported;
         }
@@ -145,10 +118,10 @@ pub(crate) fn evaluate<'py>(
     py: Python<'py>,
     subject: Evaluated<'py>,
     datasets: Vec<Bound<'py, Dataset>>,
-    setup: Setup<'py>,
+    setup: Given<'py>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let request = subject.request(setup, py)?;
+    let request = subject.request(&setup, py)?;
     let (subject, datasets) = (subject.owned(), opened(&datasets));
     let done = work::run(py, progress, move |watch| {
         let runs = flatclip_lab::evaluate(&request, subject.borrowed(), subject.datasets(&datasets), watch)?;
@@ -164,12 +137,12 @@ pub(crate) fn sweep<'py>(
     py: Python<'py>,
     subject: Evaluated<'py>,
     datasets: Vec<Bound<'py, Dataset>>,
-    setup: Setup<'py>,
+    setup: Given<'py>,
     axes: Vec<(String, Vec<String>)>,
     ablation: Option<&str>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let base = subject.request(setup, py)?;
+    let base = subject.request(&setup, py)?;
     let (subject, datasets) = (subject.owned(), opened(&datasets));
     let mut axes: Vec<GridAxis> = axes.into_iter().map(|(key, values)| GridAxis { key, values }).collect();
     if let Some(name) = ablation {

@@ -5,6 +5,7 @@ use crate::errors::OrRaise as _;
 use crate::model::{Model, strings};
 use crate::prompt::Prompt;
 use crate::tower::Elsewhere;
+use crate::values::Given;
 use crate::{arrays, images, own, values, work};
 use flatclip::methods::sam::Shaped;
 use flatclip::model::Precision;
@@ -20,61 +21,39 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The arguments of `tune`, as Python's signature gives them.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Setup<'py> {
-    method: String,
-    shots: Option<usize>,
-    held_out: Option<usize>,
-    seed: u64,
-    sampler: String,
-    allow_fewer: bool,
-    list: Option<String>,
-    max_errors: usize,
-    search: bool,
-    checkpoint_every: usize,
-    options: Option<Bound<'py, PyDict>>,
-    exif: Option<bool>,
-    text_precision: Option<String>,
-    out: PathBuf,
-    resume: bool,
-}
-
-impl Setup<'_> {
-    fn request(self) -> PyResult<TuneRequest> {
-        let wrong = PyValueError::new_err::<String>;
-        let sampler = match self.sampler.as_str() {
-            "portable" => Sampler::Portable,
-            "python" => Sampler::Python,
-            other => return Err(wrong(format!("sampler: expected portable or python, found {other:?}"))),
-        };
-        let text_precision = match self.text_precision.as_deref() {
-            None | Some("auto") => None,
-            Some(name) => Some(
-                Precision::from_name(name)
-                    .ok_or_else(|| wrong(format!("text_precision: expected auto, f32, i16 or bf16, found {name:?}")))?,
-            ),
-        };
-        Ok(TuneRequest {
-            method: self.method,
-            shots: self.shots,
-            held_out: self.held_out,
-            seed: self.seed,
-            sampler,
-            allow_fewer: self.allow_fewer,
-            list: self.list,
-            max_errors: self.max_errors,
-            search: self.search,
-            checkpoint_every: self.checkpoint_every,
-            overrides: vec![values::table(self.options.as_ref())?],
-            exif: self.exif,
-            text_precision,
-            out: self.out,
-            resume: self.resume,
-            ..TuneRequest::default()
-        })
-    }
+/// The arguments of `tune`.
+fn request(given: &Given<'_>) -> PyResult<TuneRequest> {
+    let wrong = PyValueError::new_err::<String>;
+    let sampler = match given.get::<String>("sampler")?.as_str() {
+        "portable" => Sampler::Portable,
+        "python" => Sampler::Python,
+        other => return Err(wrong(format!("sampler: expected portable or python, found {other:?}"))),
+    };
+    let text_precision = match given.get::<Option<String>>("text_precision")?.as_deref() {
+        None | Some("auto") => None,
+        Some(name) => Some(
+            Precision::from_name(name)
+                .ok_or_else(|| wrong(format!("text_precision: expected auto, f32, i16 or bf16, found {name:?}")))?,
+        ),
+    };
+    Ok(TuneRequest {
+        method: given.get("method")?,
+        shots: given.get("shots")?,
+        held_out: given.get("held_out")?,
+        seed: given.get("seed")?,
+        sampler,
+        allow_fewer: given.get("allow_fewer")?,
+        list: given.get("list")?,
+        max_errors: given.get("max_errors")?,
+        search: given.get("search")?,
+        checkpoint_every: given.get("checkpoint_every")?,
+        overrides: vec![given.options()?],
+        exif: given.get("exif")?,
+        text_precision,
+        out: given.get("out")?,
+        resume: given.get("resume")?,
+        ..TuneRequest::default()
+    })
 }
 
 /// Tunes a prompt on a data set; returns the contents of `summary.json`.
@@ -84,13 +63,13 @@ pub(crate) fn tune<'py>(
     py: Python<'py>,
     model: &Bound<'py, Model>,
     train: &Bound<'py, Dataset>,
-    setup: Setup<'py>,
+    setup: Given<'py>,
     test: Option<&Bound<'py, Dataset>>,
     text: Option<(Py<PyAny>, Py<PyAny>)>,
     loss: Option<(String, Py<PyAny>)>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut request = setup.request()?;
+    let mut request = request(&setup)?;
     request.test = test.map(|data| data.get().data.clone());
     if let Some((forward, gradient)) = text {
         request.text = Some(Arc::new(Elsewhere { forward, gradient }));

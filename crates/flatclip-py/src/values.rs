@@ -1,8 +1,32 @@
 //! Converts plain values between Python, TOML (options) and JSON (results).
 
+use crate::errors::OrRaise as _;
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+/// A dictionary of arguments, which Python's signatures give.
+#[derive(FromPyObject)]
+#[pyo3(transparent)]
+pub(crate) struct Given<'py>(Bound<'py, PyDict>);
+
+impl<'py> Given<'py> {
+    pub(crate) fn get<T: FromPyObjectOwned<'py>>(&self, name: &str) -> PyResult<T> {
+        let value = self.0.as_any().get_item(name)?;
+        value.extract().map_err(|error| PyTypeError::new_err(format!("{name}: {}", Into::<PyErr>::into(error))))
+    }
+
+    /// A text that the library parses.
+    pub(crate) fn parsed<T: std::str::FromStr<Err = flatclip::Error>>(&self, name: &str) -> PyResult<Option<T>> {
+        let text: Option<String> = self.get(name)?;
+        text.map(|text| text.parse().or_raise(self.0.py())).transpose()
+    }
+
+    pub(crate) fn options(&self) -> PyResult<toml::Table> {
+        table(self.get::<Option<Bound<'py, PyDict>>>("options")?.as_ref())
+    }
+}
 
 /// A dictionary of options as the library takes them; `"stss.radius"` is the option `radius` of the table `stss`.
 pub(crate) fn table(options: Option<&Bound<'_, PyDict>>) -> PyResult<toml::Table> {
