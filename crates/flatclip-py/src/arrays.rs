@@ -39,6 +39,11 @@ pub(crate) fn floats<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<PyR
     typed(&array, "float32")
 }
 
+/// The values of an array, in C order.
+pub(crate) fn values(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<f32>> {
+    Ok(floats(value, name)?.as_slice()?.to_vec())
+}
+
 /// Real numbers in C order, converted to f32 in parts: a memory-mapped float16 array is never converted as a whole.
 pub(crate) enum Numbers<'py> {
     Single(PyReadonlyArrayDyn<'py, f32>),

@@ -3,17 +3,18 @@
 //!
 //! A call first locks the bridge and then acquires the GIL: a device runs one call at a time.
 
-use crate::arrays;
+use crate::{arrays, lock};
 use flatclip::model::{
-    BatchNormPass, BatchNorms, ClassTokens, Context, ContextPass, DeepPass, ImageTower, NormAffine, Passes, Position,
-    TextTower, VisionGradient, VisionInput, VisionPass,
+    BatchNormPass, BatchNorms, ClassTokens, Context, ContextPass, DeepPass, ImageTower, NormAffine, Passes, TextTower,
+    VisionGradient, VisionInput, VisionPass,
 };
+use flatclip::options::OptionValue as _;
 use flatclip::{Error, Matrix, Result};
 use numpy::{PyArray1, PyArrayMethods as _, PyUntypedArrayMethods as _};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The Python object, and the state that all calls share.
 pub(crate) struct Bridge {
@@ -58,7 +59,7 @@ impl Bridge {
         method: &str,
         work: impl for<'py> FnOnce(Python<'py>, &Bound<'py, PyAny>) -> PyResult<T>,
     ) -> Result<T> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turn);
         Python::attach(|py| work(py, self.object.bind(py)).map_err(|error| failed(py, method, &error)))
     }
 
@@ -97,7 +98,7 @@ impl Bridge {
 
     /// The class list as Python's `ClassTokens`.
     fn tokens(&self, py: Python<'_>, tokens: &ClassTokens) -> PyResult<Arc<Py<PyAny>>> {
-        let mut kept = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.tokens);
         if let Some((of, python)) = &*kept
             && of == tokens
         {
@@ -105,13 +106,9 @@ impl Bridge {
         }
         let names: Vec<&[u32]> = tokens.classes.iter().map(|class| class.name.as_slice()).collect();
         let rests: Vec<&[u32]> = tokens.classes.iter().map(|class| class.rest.as_slice()).collect();
-        let position = match tokens.position {
-            Position::End => "end",
-            Position::Middle => "middle",
-            Position::Front => "front",
-        };
+        let position = tokens.position.to_value();
         let class = py.import("flatclip._towers")?.getattr("ClassTokens")?;
-        let made = Arc::new(class.call1((tokens.n_ctx, position, tokens.sot, names, rests))?.unbind());
+        let made = Arc::new(class.call1((tokens.n_ctx, position.as_str(), tokens.sot, names, rests))?.unbind());
         *kept = Some((tokens.clone(), Arc::clone(&made)));
         Ok(made)
     }
@@ -265,7 +262,7 @@ impl ImageTower for ImageBridge {
     fn norm_affine(&self) -> Result<NormAffine> {
         let tensors = self.0.call("norms", |_, object| {
             let found: Vec<Bound<'_, PyAny>> = object.call_method0("norms")?.extract()?;
-            found.iter().map(|array| Ok(arrays::floats(array, "norms")?.as_slice()?.to_vec())).collect()
+            found.iter().map(|array| arrays::values(array, "norms")).collect()
         })?;
         NormAffine::from_tensors(tensors)
     }
@@ -273,10 +270,7 @@ impl ImageTower for ImageBridge {
     fn batch_norms(&self) -> Result<BatchNorms> {
         let named: Vec<(String, Vec<f32>)> = self.0.call("batch_norms", |_, object| {
             let found: Vec<(String, Bound<'_, PyAny>)> = object.call_method0("batch_norms")?.extract()?;
-            let values = |(name, array): (String, Bound<'_, PyAny>)| {
-                Ok((name, arrays::floats(&array, "batch_norms")?.as_slice()?.to_vec()))
-            };
-            found.into_iter().map(values).collect()
+            found.into_iter().map(|(name, array)| Ok((name, arrays::values(&array, "batch_norms")?))).collect()
         })?;
         Ok(BatchNorms::from_tensors(named))
     }
@@ -457,9 +451,8 @@ impl VisionPass for Vision {
             let sizes: Vec<usize> = self.prompts.iter().map(|(rows, cols)| rows * cols).collect();
             let prompts = like(&found.get_item(0)?, "gradient of visual prompts", &sizes)?;
             let norms: Vec<Bound<'_, PyAny>> = found.get_item(1)?.extract()?;
-            let values =
-                |array: &Bound<'_, PyAny>| Ok(arrays::floats(array, "gradient of norms")?.as_slice()?.to_vec());
-            Ok((prompts, norms.iter().map(values).collect::<PyResult<Vec<Vec<f32>>>>()?))
+            let norms = norms.iter().map(|array| arrays::values(array, "gradient of norms"));
+            Ok((prompts, norms.collect::<PyResult<Vec<_>>>()?))
         })?;
         let prompts = prompts.into_iter().zip(&self.prompts);
         Ok(VisionGradient {

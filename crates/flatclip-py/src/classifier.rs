@@ -4,14 +4,14 @@ use crate::answers::{Answer, Answers};
 use crate::errors::OrRaise as _;
 use crate::images::{self, Input};
 use crate::model::{Model, strings};
-use crate::{arrays, own, prompt, values, work};
+use crate::{arrays, lock, own, prompt, values, work};
 use flatclip::methods::Kind;
 use flatclip::{Error, Progress};
 use numpy::{PyArray3, PyArrayDyn, PyArrayMethods as _};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A model, class names, a prompt and a method, ready to answer.
 #[pyclass(module = "flatclip._native", frozen)]
@@ -188,10 +188,9 @@ pub(crate) struct Stream {
 impl Stream {
     /// The answer for the next image.
     fn answer(&self, py: Python<'_>, image: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        let exif = self.stream.lock().unwrap_or_else(PoisonError::into_inner).classifier().decode_options().exif;
+        let exif = lock(&self.stream).classifier().decode_options().exif;
         let (input, stream) = (images::one(image, exif)?, Arc::clone(&self.stream));
-        let answer =
-            work::run(py, None, move |_| next(&mut stream.lock().unwrap_or_else(PoisonError::into_inner), &input))?;
+        let answer = work::run(py, None, move |_| next(&mut lock(&stream), &input))?;
         Ok(Answer { answer })
     }
 

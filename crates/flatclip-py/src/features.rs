@@ -2,7 +2,7 @@
 
 use crate::answers::{Answer, Answers};
 use crate::errors::OrRaise as _;
-use crate::{arrays, own, values, work};
+use crate::{arrays, lock, own, values, work};
 use flatclip::methods::Kind;
 use flatclip::methods::adapters::stss;
 use flatclip::model::Context;
@@ -11,7 +11,7 @@ use numpy::{PyArray3, PyReadonlyArrayDyn, PyUntypedArrayMethods as _};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The result of `__reduce__`: a callable and its arguments.
 type Pickled<'py> = (Bound<'py, PyAny>, (Bound<'py, PyArray3<f32>>,));
@@ -214,7 +214,7 @@ impl FeatureStream {
         let stream = Arc::clone(&self.stream);
         let answer = work::run(py, None, move |_| {
             let views = ViewFeatures::new(Matrix::from_vec(views, width, values))?;
-            stream.lock().unwrap_or_else(PoisonError::into_inner).answer(&views)
+            lock(&stream).answer(&views)
         })?;
         Ok(Answer { answer })
     }

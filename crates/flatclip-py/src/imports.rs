@@ -154,7 +154,7 @@ pub(crate) fn import_features(
             ref other => return Err(arrays::shape_error("features", "[N, D] or [N, V, D]", other)),
         };
         let norms: Option<Bound<'_, PyAny>> = beside.get("norms")?;
-        let norms = norms.map(|norms| Ok::<_, PyErr>(arrays::floats(&norms, "norms")?.as_slice()?.to_vec())).transpose()?;
+        let norms = norms.map(|norms| arrays::values(&norms, "norms")).transpose()?;
         let (values, each) = (numbers.values()?, shape[1] * shape[2]);
         let dtype = if matches!(values, Values::Half(_)) { "f16" } else { "f32" }.to_owned();
         work::run_borrowing(py, progress, |watch| {

@@ -11,7 +11,6 @@ mod errors;
 mod features;
 #[cfg(feature = "golden")]
 mod golden;
-mod hints;
 mod images;
 mod imports;
 mod listing;
@@ -25,6 +24,13 @@ mod tower;
 mod tuning;
 mod values;
 mod work;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Panics of work are caught, so a poisoned lock never means an incomplete change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The compiled part of flatclip.
 #[pyo3::pymodule]

@@ -2,15 +2,16 @@
 
 use crate::errors::OrRaise as _;
 use crate::model::{Model, strings};
-use crate::{arrays, work};
+use crate::{arrays, lock, work};
 use flatclip::Matrix;
 use flatclip::model::{ClassTokens, Context, ContextPass, Position};
+use flatclip::options::OptionValue as _;
 use flatclip::prompt::class_tokens;
 use flatclip_lab::tuners::RemoteText;
 use numpy::{PyArray2, PyArray3, PyArrayDyn, PyArrayMethods as _, PyUntypedArrayMethods as _};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A model's text tower with the tokens of some classes around a context: one process's part in class-parallel tuning.
 #[pyclass(module = "flatclip", frozen)]
@@ -19,15 +20,6 @@ pub(crate) struct TextTower {
     tokens: Arc<ClassTokens>,
     /// The last forward pass, until its gradient is asked for.
     pass: Arc<Mutex<Option<Box<dyn ContextPass>>>>,
-}
-
-fn position_of(word: &str) -> PyResult<Position> {
-    match word {
-        "end" => Ok(Position::End),
-        "middle" => Ok(Position::Middle),
-        "front" => Ok(Position::Front),
-        _ => Err(PyValueError::new_err(format!("position: expected end, middle or front, found {word:?}"))),
-    }
 }
 
 #[pymethods]
@@ -45,7 +37,10 @@ impl TextTower {
         let model = model.get().model.clone();
         model.clip().text().or_raise(py)?;
         let classes = strings(classes, "classes")?;
-        let tokens = class_tokens(model.tokenizer(), &classes, tokens, position_of(position)?, "");
+        let place = Position::from_value(&position.into()).ok_or_else(|| {
+            PyValueError::new_err(format!("position: expected end, middle or front, found {position:?}"))
+        })?;
+        let tokens = class_tokens(model.tokenizer(), &classes, tokens, place, "");
         Ok(Self { model, tokens: Arc::new(tokens), pass: Arc::default() })
     }
 
@@ -69,7 +64,7 @@ impl TextTower {
         let features = work::run(py, None, move |_| {
             let pass = model.clip().text()?.pass(&tokens, &contexts)?;
             let features = pass.features()[0].clone();
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(pass);
+            *lock(&kept) = Some(pass);
             Ok(features)
         })?;
         arrays::rows(py, features)
@@ -78,7 +73,7 @@ impl TextTower {
     /// The gradient with respect to the context of the last `forward`, from the one with respect to its features.
     fn gradient<'py>(&self, py: Python<'py>, d_features: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let d_features = arrays::matrix(d_features, "d_features")?;
-        let kept = self.pass.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = lock(&self.pass).take();
         let pass = kept.ok_or_else(|| PyRuntimeError::new_err("gradient: call forward first"))?;
         let context = work::run(py, None, move |_| {
             let gradient = pass.gradient(&[d_features])?.pop();

@@ -3,7 +3,7 @@
 //! (`own`), a loss (`tuning.rs`). Work that such code starts runs on the same worker: waiting for another worker could
 //! deadlock.
 
-use crate::errors;
+use crate::{errors, lock};
 use flatclip::Progress;
 use pyo3::exceptions::{PyRuntimeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How often the waiting thread checks for signals and progress.
@@ -31,7 +31,7 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 /// The pool of this process. A forked child has none of its parent's threads, so it gets a new pool.
 fn pool() -> PyResult<Arc<rayon::ThreadPool>> {
-    let mut slot = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slot = lock(&POOL);
     let (process, threads) = (std::process::id(), THREADS.load(Ordering::Relaxed));
     if let Some(kept) = slot.as_ref().filter(|kept| kept.process == process && kept.threads == threads) {
         return Ok(Arc::clone(&kept.pool));
@@ -80,7 +80,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     fn push(&self, event: Event) {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = lock(&self.events);
         // Only the latest step is shown.
         if matches!((&event, events.last()), (Event::Advance(..), Some(Event::Advance(..)))) {
             events.pop();
@@ -90,7 +90,7 @@ impl Watch {
 
     /// Passes all pending messages to the watcher; warnings always go to Python's `warnings`.
     fn tell(&self, py: Python<'_>, watcher: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let events = std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner));
+        let events = std::mem::take(&mut *lock(&self.events));
         for event in events {
             match (event, watcher) {
                 (Event::Warn(text), _) => warn(py, &text)?,

@@ -11,10 +11,11 @@ mod spec;
 pub(crate) use call::failed;
 
 use crate::errors::OrRaise as _;
+use crate::lock;
 use flatclip::methods::{AnyAdapter, Build, DynamicMethod, Kind};
 use flatclip::{Error, Registry};
 use pyo3::prelude::*;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Maximum registrations per process: more than a notebook reaches in which a method is edited and registered again for days.
 const MOST: usize = 1000;
@@ -54,7 +55,7 @@ static REGISTERED: Mutex<Registered> = Mutex::new(Registered { known: Vec::new()
 
 impl Own {
     fn callable(&self) -> Arc<Py<PyAny>> {
-        Arc::clone(&self.callable.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.callable))
     }
 }
 
@@ -74,7 +75,7 @@ impl DynamicMethod for Own {
 
 /// The built-in methods and those that were registered.
 pub(crate) fn registry() -> flatclip::Result<Registry> {
-    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let registered = lock(&REGISTERED);
     let specs = registered.known.iter().map(|&place| registered.made[place].spec);
     specs.into_iter().try_fold(Registry::builtin(), Registry::with)
 }
@@ -92,11 +93,11 @@ pub(crate) fn register_adapter(py: Python<'_>, about: spec::About, callable: Py<
     }
     // Dropped after the lock is released: dropping a Python object may run arbitrary code.
     let mut _earlier = None;
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut registered = lock(&REGISTERED);
     let same = registered.made.iter().position(|entry| entry.key == key);
     let place = match same {
         Some(place) => {
-            let mut slot = registered.made[place].own.callable.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = lock(&registered.made[place].own.callable);
             _earlier = Some(std::mem::replace(&mut *slot, Arc::new(callable)));
             place
         }
@@ -133,7 +134,7 @@ pub(crate) fn register_adapter(py: Python<'_>, about: spec::About, callable: Py<
 /// Removes a registered adapter; false if no adapter has this name.
 #[pyfunction]
 pub(crate) fn unregister_adapter(name: &str) -> bool {
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut registered = lock(&REGISTERED);
     let Registered { known, made } = &mut *registered;
     let before = known.len();
     known.retain(|&place| made[place].spec.name != name);

@@ -49,12 +49,9 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 
 impl About {
     pub(super) fn kind(&self) -> Result<Kind> {
-        match self.kind.as_str() {
-            "episodic" => Ok(Kind::Episodic),
-            "online" => Ok(Kind::Online),
-            "batch" => Ok(Kind::Batch),
-            other => Err(Error::unknown("kind", other, ["episodic", "online", "batch"])),
-        }
+        let kinds = [Kind::Episodic, Kind::Online, Kind::Batch];
+        let found = kinds.into_iter().find(|kind| kind.name() == self.kind);
+        found.ok_or_else(|| Error::unknown("kind", &self.kind, kinds.map(Kind::name)))
     }
 
     /// Version and digest, as runs record them.
