@@ -2,7 +2,6 @@
 
 use crate::errors::OrRaise as _;
 use flatclip::{Error, Matrix};
-use numpy::ndarray::{Array2, Array3};
 use numpy::{PyArray1, PyArray2, PyArray3, PyArrayDyn, PyArrayMethods as _, PyReadonlyArrayDyn, PyUntypedArray};
 use numpy::{PyArrayDescrMethods as _, PyUntypedArrayMethods as _};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -152,29 +151,19 @@ pub(crate) fn finite(py: Python<'_>, value: f64, name: &str) -> PyResult<f32> {
         .or_raise(py)
 }
 
-/// The error for a wrong shape.
 pub(crate) fn shape_error(name: &str, expected: &str, found: &[usize]) -> PyErr {
     PyValueError::new_err(format!("{name}: expected {expected}, found an array of shape {found:?}"))
 }
 
-/// A vector for Python.
 pub(crate) fn vector<T: numpy::Element>(py: Python<'_>, values: Vec<T>) -> Bound<'_, PyArray1<T>> {
     PyArray1::from_vec(py, values)
 }
 
-/// A matrix for Python.
 pub(crate) fn rows(py: Python<'_>, matrix: Matrix) -> PyResult<Bound<'_, PyArray2<f32>>> {
-    let shape = (matrix.rows(), matrix.cols());
-    let array = Array2::from_shape_vec(shape, matrix.into_vec());
-    Ok(PyArray2::from_owned_array(py, array.map_err(|error| PyValueError::new_err(error.to_string()))?))
+    let shape = [matrix.rows(), matrix.cols()];
+    vector(py, matrix.into_vec()).reshape(shape)
 }
 
-/// Values of this shape for Python.
-pub(crate) fn cube(
-    py: Python<'_>,
-    shape: (usize, usize, usize),
-    values: Vec<f32>,
-) -> PyResult<Bound<'_, PyArray3<f32>>> {
-    let array = Array3::from_shape_vec(shape, values);
-    Ok(PyArray3::from_owned_array(py, array.map_err(|error| PyValueError::new_err(error.to_string()))?))
+pub(crate) fn cube(py: Python<'_>, shape: [usize; 3], values: Vec<f32>) -> PyResult<Bound<'_, PyArray3<f32>>> {
+    vector(py, values).reshape(shape)
 }

@@ -210,7 +210,6 @@ fn like(value: &Bound<'_, PyAny>, name: &str, sizes: &[usize]) -> PyResult<Vec<V
     found.iter().zip(sizes).map(|(array, &size)| shaped(&array.call_method0("ravel")?, name, &[size])).collect()
 }
 
-/// The image tower of a bridge.
 #[derive(Debug)]
 pub(crate) struct ImageBridge(pub(crate) Arc<Bridge>);
 
@@ -293,7 +292,6 @@ impl ImageTower for ImageBridge {
     }
 }
 
-/// The text tower of a bridge.
 #[derive(Debug)]
 pub(crate) struct TextBridge {
     pub(crate) bridge: Arc<Bridge>,
@@ -376,7 +374,7 @@ impl ContextPass for Contexts {
             let reason = format!("shapes {:?}, expected {:?}", sizes(d_features), sizes(&self.features));
             return Err(Error::config("feature gradient", reason));
         }
-        let shape = (self.like.len(), self.features[0].rows(), self.features[0].cols());
+        let shape = [self.like.len(), self.features[0].rows(), self.features[0].cols()];
         let gradient = self.bridge.call("gradient of contexts", |py, _| {
             let d = arrays::cube(py, shape, d_features.iter().flat_map(|d| d.data().iter().copied()).collect())?;
             let found = self.record.bind(py).call_method1("gradient", (d,))?;

@@ -133,7 +133,7 @@ impl Engine {
             }
             Ok((shape.0, shape.1, data))
         })?;
-        arrays::cube(py, (count, views, width), data)
+        arrays::cube(py, [count, views, width], data)
     }
 
     /// Pixels `[views, 3, size, size]` of one image's views, as the image tower takes them.

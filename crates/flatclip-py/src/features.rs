@@ -40,7 +40,7 @@ impl TextBank {
     #[getter]
     fn features<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray3<f32>>> {
         let (classes, width) = (self.bank.base().rows(), self.bank.base().cols());
-        arrays::cube(py, (1 + self.bank.perturbed().len(), classes, width), self.bank.to_rows().into_vec())
+        arrays::cube(py, [1 + self.bank.perturbed().len(), classes, width], self.bank.to_rows().into_vec())
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Pickled<'py>> {
@@ -76,7 +76,7 @@ pub(crate) fn perturbed_contexts<'py>(
     };
     let mut data = context.data.clone();
     how.draw(&context, seed).iter().for_each(|noise| data.extend(how.apply(&context, noise).data));
-    arrays::cube(py, (1 + how.count, rows, width), data)
+    arrays::cube(py, [1 + how.count, rows, width], data)
 }
 
 /// A method over class embeddings or a text bank, ready to answer features.

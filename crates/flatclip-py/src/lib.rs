@@ -14,7 +14,6 @@ mod golden;
 mod images;
 mod imports;
 mod listing;
-mod looking;
 mod model;
 mod own;
 mod prompt;
@@ -49,12 +48,11 @@ mod _native {
         features::{FeatureEngine, FeatureStream, TextBank, perturbed_contexts},
         imports::{Features, import_features},
         listing::{error_codes, list_methods, list_models, method_info},
-        looking::{demo, landscape},
         model::{Model, load, reload},
         own::{register_adapter, unregister_adapter},
         prompt::Prompt,
         reproduce::{plan, recipe_model, reproduce},
-        runs::{evaluate, merge, report, sweep},
+        runs::{demo, evaluate, landscape, merge, report, sweep},
         tower::TextTower,
         tuning::{fit, sam_epsilon, tune},
         work::{get_num_threads, set_num_threads},

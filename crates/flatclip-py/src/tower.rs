@@ -51,7 +51,7 @@ impl TextTower {
         let found = work::run(py, None, move |_| model.clip().text()?.encode(&tokens, &contexts))?;
         let (classes, width) = found.first().map_or((0, 0), |features| (features.rows(), features.cols()));
         let data = found.into_iter().flat_map(Matrix::into_vec).collect();
-        arrays::cube(py, (count, classes, width), data)
+        arrays::cube(py, [count, classes, width], data)
     }
 
     /// Unit-norm text features `[classes, D]` of a context; the pass is stored for one call of `gradient`.

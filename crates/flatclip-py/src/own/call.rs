@@ -121,6 +121,6 @@ pub(super) fn stacked<'py>(
         return Err(Error::MethodFailed { method: own.name.clone(), reason });
     }
     let data = images.iter().flat_map(|image| image.features.data().iter().copied()).collect();
-    let array = arrays::cube(py, (images.len(), views, width), data);
+    let array = arrays::cube(py, [images.len(), views, width], data);
     array.map(Bound::into_any).map_err(|error| failed(py, &own.name, "", &error))
 }
