@@ -3,7 +3,6 @@
 use crate::builds::Builds;
 use crate::cache::{Banks, Classifiers};
 use crate::catalogue::Catalogue;
-use crate::cost::Rates;
 use crate::lanes::Lanes;
 use crate::memory::{self, Memory};
 use crate::queue::Queue;
@@ -22,9 +21,7 @@ pub(crate) struct App {
     key: RwLock<Option<Key>>,
     catalogue: RwLock<Arc<Catalogue>>,
     pub(crate) queue: Arc<Queue>,
-    pub(crate) classifiers: Arc<Classifiers>,
     pub(crate) builds: Arc<Builds>,
-    pub(crate) rates: Arc<Rates>,
     pub(crate) banks: Arc<Banks>,
     pub(crate) sessions: Sessions,
     /// Memory budget of bodies and answers.
@@ -59,15 +56,12 @@ impl App {
         let queue = Queue::start(limits, &lanes, &pixels).map_err(Error::io("worker thread"))?;
         let kept = limits.kept_megabytes << 20;
         // A quarter is for text banks that are cached longer than their classifiers.
-        let classifiers = Arc::new(Classifiers::new(limits.kept_classifiers, kept - kept / 4));
-        let rates = Arc::<Rates>::default();
-        let builds = Builds::start(limits, &lanes, &classifiers, &rates).map_err(Error::io("builder thread"))?;
+        let classifiers = Classifiers::new(limits.kept_classifiers, kept - kept / 4);
+        let builds = Builds::start(limits, &lanes, classifiers).map_err(Error::io("builder thread"))?;
         Ok(Arc::new(Self {
             catalogue,
             queue,
-            classifiers,
             builds,
-            rates,
             banks: Arc::new(Banks::new(kept / 4)),
             sessions: Sessions::new(limits),
             // One request of the largest size fits into the share of one client.
@@ -85,7 +79,6 @@ impl App {
         }))
     }
 
-    /// The current models, prompts and class lists.
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
         Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -120,7 +113,7 @@ impl App {
         let image = Image { width: 64, height: 64, rgb: vec![128; 64 * 64 * 3] };
         for (_, model) in &self.catalogue().models {
             if model.config().text.is_some() {
-                self.rates.of(model)?;
+                self.builds.rates.of(model)?;
                 Classifier::builder(model).classes(["warm", "up"]).build()?.answer(&image)?;
             } else {
                 model.encode_images(std::slice::from_ref(&image))?;
@@ -131,7 +124,6 @@ impl App {
         Ok(())
     }
 
-    /// Monitors the memory of the process until the server ends.
     pub(crate) async fn watch_memory(self: Arc<Self>) {
         let mut last = Instant::now();
         let mut tick = tokio::time::interval(memory::EVERY);
@@ -141,7 +133,7 @@ impl App {
             // Returning memory to the system can take some milliseconds.
             let looked = tokio::task::spawn_blocking(move || {
                 if app.memory.look(&mut last) {
-                    app.classifiers.halve();
+                    app.builds.classifiers.halve();
                 }
                 last
             });
@@ -149,7 +141,6 @@ impl App {
         }
     }
 
-    /// Whether the server is ready for new requests.
     pub(crate) fn check_ready(&self) -> Result<(), Problem> {
         let queue = self.queue.gauges();
         if self.stopping.load(Ordering::Acquire) {

@@ -106,7 +106,6 @@ pub(crate) struct Recipe {
     /// Number of class names, and bytes of the longest.
     pub(crate) classes: usize,
     name_bytes: usize,
-    /// Views of each image.
     pub(crate) views: usize,
     /// Texts that go through the text tower for each image.
     image_texts: usize,
@@ -137,7 +136,6 @@ const PASSES: usize = 4;
 const MANY: usize = 128;
 
 impl Recipe {
-    /// Resolves the settings of a request.
     pub(crate) async fn find(app: &Arc<App>, settings: Settings) -> Result<Self, Problem> {
         let count = match (&settings.classes, &settings.class_set) {
             (Some(Few(classes)), _) => classes.len(),
@@ -213,7 +211,7 @@ impl Recipe {
 
     /// A cached classifier, or a new one; requests for the same one share its build.
     pub(crate) async fn classifier(&self, caller: &Caller) -> Result<Cached, Problem> {
-        if let Some(cached) = caller.app.classifiers.get(&self.key) {
+        if let Some(cached) = caller.app.builds.classifiers.get(&self.key) {
             return Ok(cached);
         }
         let (key, model, builder) = (self.key.clone(), self.model.clone(), self.builder.clone());
@@ -230,9 +228,8 @@ impl Recipe {
         Ok(Asked { model: self.model_name.clone(), classifier: self.classifier(caller).await?, top, explain, panic })
     }
 
-    /// Whether its classifier is cached.
     pub(crate) fn is_cached(&self, app: &App) -> bool {
-        app.classifiers.get(&self.key).is_some()
+        app.builds.classifiers.get(&self.key).is_some()
     }
 
     /// The weight of a job on this many images; an image whose estimated time exceeds the deadline is refused with the estimate.
@@ -243,7 +240,7 @@ impl Recipe {
 
     /// Estimated seconds for this many texts, which must be below the deadline.
     pub(crate) fn text_seconds(&self, app: &App, what: &str, texts: usize) -> Result<f64, Problem> {
-        let Some(rate) = app.rates.known(&self.model).filter(|_| texts > 0) else { return Ok(0.0) };
+        let Some(rate) = app.builds.rates.known(&self.model).filter(|_| texts > 0) else { return Ok(0.0) };
         let seconds = texts as f64 / rate;
         cost::check(what, texts, seconds, app.config.limits.deadline())?;
         Ok(seconds)
@@ -285,7 +282,6 @@ fn whole(options: &Table, spec: &AdapterSpec, name: &str) -> Option<usize> {
     usize::try_from(given.unwrap_or_else(known.default).as_integer()?).ok()
 }
 
-/// Number of templates per class name.
 fn templates(prompt: &Prompt) -> usize {
     match &prompt.content {
         PromptContent::Templates(templates)
@@ -365,7 +361,6 @@ fn prompt_of(settings: &Settings, catalogue: &Catalogue, limits: &Limits) -> Res
     Ok((Prompt::templates(&templates)?, format!("templates {templates:?}")))
 }
 
-/// Checks the length of a text.
 pub(crate) fn check_text(what: &str, text: &str, limits: &Limits) -> Result<(), Problem> {
     let chars = text.chars().count();
     if chars > limits.name_chars {

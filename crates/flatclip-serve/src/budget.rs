@@ -5,7 +5,6 @@ use crate::Client;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A resource with a capacity, and a maximum per client.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<Inner>);
 
@@ -36,9 +35,7 @@ pub(crate) struct Charge {
 /// Which limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Short {
-    /// The total capacity.
     Server,
-    /// The limit per client.
     Client,
 }
 
@@ -93,7 +90,6 @@ impl Budget {
         self.lock().used
     }
 
-    /// The highest amount used so far.
     pub(crate) fn peak(&self) -> usize {
         self.lock().peak
     }
@@ -111,7 +107,6 @@ impl State {
 }
 
 impl Charge {
-    /// Increases the charge.
     pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Short> {
         if amount == 0 {
             return Ok(()); // without an entry for the client, which nothing would remove
@@ -136,7 +131,6 @@ impl Charge {
         Ok(())
     }
 
-    /// Reduces the charge to `amount`.
     pub(crate) fn shrink_to(&mut self, amount: usize) {
         let back = self.amount.saturating_sub(amount);
         if back == 0 {

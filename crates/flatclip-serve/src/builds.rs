@@ -1,7 +1,7 @@
 //! Classifiers are built by two separate threads: one for short builds and one, at lower priority, for long ones. Requests for
 //! the same classifier share one build; it continues if they disconnect, and its result is cached.
 
-use crate::cache::{Built, Classifiers, Cached};
+use crate::cache::{Built, Cached, Classifiers};
 use crate::cost::{self, Rates};
 use crate::lanes::Lanes;
 use crate::work::caught;
@@ -37,13 +37,12 @@ pub(crate) struct BuildCost {
     pub(crate) work_bytes: usize,
 }
 
-/// The waiting and running builds.
 pub(crate) struct Builds {
     state: Mutex<State>,
     arrived: Condvar,
     lanes: Arc<Lanes>,
-    classifiers: Arc<Classifiers>,
-    rates: Arc<Rates>,
+    pub(crate) classifiers: Classifiers,
+    pub(crate) rates: Arc<Rates>,
     limits: Limits,
 }
 
@@ -130,18 +129,13 @@ impl Build {
 }
 
 impl Builds {
-    pub(crate) fn start(
-        limits: &Limits,
-        lanes: &Arc<Lanes>,
-        classifiers: &Arc<Classifiers>,
-        rates: &Arc<Rates>,
-    ) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn start(limits: &Limits, lanes: &Arc<Lanes>, classifiers: Classifiers) -> std::io::Result<Arc<Self>> {
         let builds = Arc::new(Self {
             state: Mutex::default(),
             arrived: Condvar::new(),
             lanes: Arc::clone(lanes),
-            classifiers: Arc::clone(classifiers),
-            rates: Arc::clone(rates),
+            classifiers,
+            rates: Arc::default(),
             limits: limits.clone(),
         });
         for is_short in [true, false] {
@@ -173,7 +167,6 @@ impl Builds {
         }
     }
 
-    /// Estimated seconds at the measured rate.
     async fn estimate(&self, order: &Order) -> Result<f64, Problem> {
         if order.cost.texts == 0 {
             return Ok(0.0);
@@ -189,12 +182,10 @@ impl Builds {
         Ok(order.cost.texts as f64 / rate)
     }
 
-    /// Builds that wait or run.
     pub(crate) fn len(&self) -> usize {
         lock(&self.state).open.len()
     }
 
-    /// Cancels all builds.
     pub(crate) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -307,14 +298,13 @@ mod tests {
 
     struct Room {
         builds: Arc<Builds>,
-        classifiers: Arc<Classifiers>,
         model: Model,
     }
 
     fn room(limits: Limits) -> Room {
-        let (lanes, classifiers) = (Arc::new(Lanes::start().unwrap()), Arc::new(Classifiers::new(8, 64 << 20)));
-        let builds = Builds::start(&limits, &lanes, &classifiers, &Arc::default()).unwrap();
-        Room { builds, classifiers, model: Model::load("pocket").unwrap() }
+        let lanes = Arc::new(Lanes::start().unwrap());
+        let builds = Builds::start(&limits, &lanes, Classifiers::new(8, 64 << 20)).unwrap();
+        Room { builds, model: Model::load("pocket").unwrap() }
     }
 
     impl Room {
@@ -350,7 +340,7 @@ mod tests {
             tokio::time::timeout(Duration::from_millis(150), room.builds.get(room.order("b", 1500), within(600.0)));
         assert!(left.await.is_err(), "the build was too short for this test");
         let until = within(300.0);
-        while room.classifiers.get("b").is_none() {
+        while room.builds.classifiers.get("b").is_none() {
             assert!(Instant::now() < until, "what was begun was thrown away");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -371,7 +361,7 @@ mod tests {
             assert!(Instant::now() < until, "a build cannot be cancelled");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert!(room.classifiers.get("long").is_none());
+        assert!(room.builds.classifiers.get("long").is_none());
         let strict = self::room(Limits { build_ms: 1, ..Limits::default() });
         let refused = strict.builds.get(strict.order("x", 1500), within(30.0)).await.err().unwrap();
         assert_eq!((refused.status.as_u16(), refused.code), (413, "limit.exceeded"));

@@ -3,10 +3,10 @@
 
 use crate::{ClassSet, Config, ModelEntry, Problem, PromptEntry};
 use flatclip::model::Precision;
+use flatclip::text::imagenet;
 use flatclip::{Error, Model, Progress, Prompt, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// All models, prompts and class lists.
 pub(crate) struct Catalogue {
     pub(crate) models: Vec<(ModelEntry, Model)>,
     pub(crate) prompts: Vec<NamedPrompt>,
@@ -42,10 +42,7 @@ impl Catalogue {
         }
         let mut class_sets = vec![
             ("pocket".to_owned(), flatclip_pocket::CLASS_NAMES.map(str::to_owned).to_vec()),
-            (
-                "imagenet".to_owned(),
-                flatclip::text::imagenet::CLASS_NAMES.iter().map(|&name| name.to_owned()).collect(),
-            ),
+            ("imagenet".to_owned(), imagenet::CLASS_NAMES.iter().copied().map(str::to_owned).collect()),
         ];
         for set in &config.class_sets {
             class_sets.retain(|(name, _)| name != &set.name);
@@ -56,33 +53,32 @@ impl Catalogue {
 
     /// A model by name; the first one if no name is given.
     pub(crate) fn model(&self, name: Option<&str>) -> Result<(&str, &Model), Problem> {
-        let found = match name {
-            None => self.models.first(),
-            Some(name) => self.models.iter().find(|(entry, _)| entry.name == name),
-        };
-        found.map(|(entry, model)| (entry.name.as_str(), model)).ok_or_else(|| {
-            let known = self.models.iter().map(|(entry, _)| entry.name.as_str());
-            Problem::not_found(Error::unknown("model", name.unwrap_or_default(), known).to_string())
-                .with_hint("GET /v1/models lists them")
-        })
+        let name = name.or_else(|| self.models.first().map(|(entry, _)| entry.name.as_str())).unwrap_or_default();
+        let (entry, model) = find("model", name, &self.models, |(entry, _)| &entry.name, "GET /v1/models lists them")?;
+        Ok((&entry.name, model))
     }
 
     pub(crate) fn prompt(&self, name: &str) -> Result<&NamedPrompt, Problem> {
-        self.prompts.iter().find(|prompt| prompt.entry.name == name).ok_or_else(|| {
-            let known = self.prompts.iter().map(|prompt| prompt.entry.name.as_str());
-            Problem::not_found(Error::unknown("prompt", name, known).to_string())
-                .with_hint("GET /v1/prompts lists them")
-        })
+        find("prompt", name, &self.prompts, |prompt| &prompt.entry.name, "GET /v1/prompts lists them")
     }
 
     pub(crate) fn class_set(&self, name: &str) -> Result<&[String], Problem> {
-        let found = self.class_sets.iter().find(|(known, _)| known == name);
-        found.map(|(_, classes)| classes.as_slice()).ok_or_else(|| {
-            let known = self.class_sets.iter().map(|(known, _)| known.as_str());
-            Problem::not_found(Error::unknown("class set", name, known).to_string())
-                .with_hint("GET /v1/class_sets lists them")
-        })
+        let found = find("class set", name, &self.class_sets, |(name, _)| name, "GET /v1/class_sets lists them");
+        found.map(|(_, classes)| classes.as_slice())
     }
+}
+
+fn find<'a, T>(
+    what: &'static str,
+    name: &str,
+    all: &'a [T],
+    name_of: fn(&T) -> &String,
+    hint: &str,
+) -> Result<&'a T, Problem> {
+    all.iter().find(|one| name_of(one) == name).ok_or_else(|| {
+        let known = all.iter().map(|one| name_of(one).as_str());
+        Problem::not_found(Error::unknown(what, name, known).to_string()).with_hint(hint)
+    })
 }
 
 /// Sends warnings during loading to the server's log.
@@ -100,18 +96,11 @@ fn load_model(config: &Config, entry: &ModelEntry) -> Result<Model> {
     if let Some(folder) = &config.model_dir {
         builder = builder.model_dir(folder);
     }
-    let precision = match entry.precision.as_deref() {
-        None | Some("auto") => None,
-        Some("f32") => Some(Precision::F32),
-        Some("bf16") => Some(Precision::Bf16),
-        Some("i16") => Some(Precision::I16),
-        Some(other) => {
-            let reason = format!("expected auto, f32, bf16 or i16, found {other:?}");
-            return Err(Error::config(format!("models.{}.precision", entry.name), reason));
-        }
-    };
-    if let Some(precision) = precision {
-        builder = builder.precision(precision);
+    if let Some(name) = entry.precision.as_deref().filter(|name| *name != "auto") {
+        builder = builder.precision(Precision::from_name(name).ok_or_else(|| {
+            let reason = format!("expected auto, f32, bf16 or i16, found {name:?}");
+            Error::config(format!("models.{}.precision", entry.name), reason)
+        })?);
     }
     let model = builder.load(&Log)?;
     model.limit_activations(crate::ask::ACTIVATIONS);
@@ -120,18 +109,17 @@ fn load_model(config: &Config, entry: &ModelEntry) -> Result<Model> {
 }
 
 fn classes_of(set: &ClassSet) -> Result<Vec<String>> {
+    let wrong = |reason: &str| Err(Error::config(format!("class_sets.{}", set.name), reason));
     let classes = match &set.file {
         Some(file) if set.classes.is_empty() => flatclip::text::read_class_names(file)?,
-        Some(_) => {
-            return Err(Error::config(format!("class_sets.{}", set.name), "expected classes or a file, found both"));
-        }
+        Some(_) => return wrong("expected classes or a file, found both"),
         None => set.classes.clone(),
     };
     if classes.is_empty() || classes.iter().any(|name| name.trim().is_empty()) {
-        return Err(Error::config(format!("class_sets.{}", set.name), "expected class names that are not empty"));
+        return wrong("expected class names that are not empty");
     }
     match duplicate(&classes) {
-        Some(name) => Err(Error::config(format!("class_sets.{}", set.name), format!("{name:?} is a duplicate"))),
+        Some(name) => wrong(&format!("{name:?} is a duplicate")),
         None => Ok(classes),
     }
 }

@@ -49,17 +49,14 @@ impl Caller {
         self.app.held.take(self.client, bytes).map_err(crate::upload::short)
     }
 
-    /// Admits this many images to the queue, or refuses them.
     pub(crate) fn admit(&self, images: usize, weight: Weight) -> Result<Ticket, Problem> {
         self.app.queue.admit(self.client, images, weight)
     }
 
-    /// The answer of a worker.
     pub(crate) async fn wait<T>(&self, answer: Receiver<Result<T, Problem>>) -> Result<T, Problem> {
         queue::wait(answer, self.deadline).await
     }
 
-    /// Runs a function on a worker.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         ticket: Ticket,

@@ -87,67 +87,82 @@ pub struct ClassSet {
     pub file: Option<PathBuf>,
 }
 
-/// Limits of a server.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
+/// Declares the limits, each with its default.
+macro_rules! limits {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)*) => {
+        /// Limits of a server.
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct Limits {
+            $($(#[$doc])* pub $name: $type,)*
+        }
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+    };
+}
+
+limits! {
     /// Threads that take work from the queue; each batch runs on all cores.
-    pub workers: usize,
+    workers: usize = std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get),
     /// Maximum images that wait or run, separately for light jobs (up to 4 views) and others; more are refused with status 429.
-    pub queue: usize,
+    queue: usize = 64,
     /// Share of the queue, of held bytes and of sessions that one client (address) may use.
-    pub client_share: f64,
+    client_share: f64 = 0.5,
     /// Maximum views in one call of the image tower.
-    pub batch_views: usize,
+    batch_views: usize = 64,
     /// Milliseconds that an incomplete batch waits for more images.
-    pub batch_wait_ms: u64,
+    batch_wait_ms: u64 = 0,
     /// Bytes of a request's body.
-    pub body_bytes: usize,
+    body_bytes: usize = 16 << 20,
     /// Bytes of all bodies, of their parsed contents, and of answers that are held at the same time.
-    pub held_bytes: usize,
+    held_bytes: usize = 128 << 20,
     /// Bytes of an answer.
-    pub answer_bytes: usize,
+    answer_bytes: usize = 16 << 20,
     /// Megabytes of decoded pixels and views that are processed at the same time; an image that needs more is processed alone.
-    pub pixel_megabytes: usize,
+    pixel_megabytes: usize = 192,
     /// Total megabytes that the process may use in addition to its models.
-    pub memory_megabytes: usize,
+    memory_megabytes: usize = 512,
     /// Pixels of an image.
-    pub pixels: u64,
+    pixels: u64 = 25_000_000,
     /// Images of a request.
-    pub images: usize,
+    images: usize = 32,
     /// Class names of a request.
-    pub classes: usize,
+    classes: usize = 2000,
     /// Characters of a class name, a template or a text.
-    pub name_chars: usize,
+    name_chars: usize = 200,
     /// Texts of a request.
-    pub texts: usize,
+    texts: usize = 256,
     /// Views of an image.
-    pub views: usize,
+    views: usize = 256,
     /// Largest whole number that an option of a method may have: steps and perturbations cost time.
-    pub option_integer: u64,
+    option_integer: u64 = 64,
     /// Grid points along each axis of a loss slice.
-    pub slice_points: usize,
+    slice_points: usize = 31,
     /// Maximum class lists in the cache of text features.
-    pub kept_classifiers: usize,
+    kept_classifiers: usize = 64,
     /// Megabytes of cached text features, text banks and sessions.
-    pub kept_megabytes: usize,
+    kept_megabytes: usize = 128,
     /// Maximum estimated milliseconds for building a classifier; longer builds are refused.
-    pub build_ms: u64,
+    build_ms: u64 = 1_800_000,
     /// Open sessions.
-    pub sessions: usize,
+    sessions: usize = 64,
     /// Seconds after which a session that is not used is closed.
-    pub session_seconds: u64,
+    session_seconds: u64 = 600,
     /// Maximum open connections, as far as the limit on open files allows; for a further one an idle one is closed, or it is
     /// refused.
-    pub connections: usize,
+    connections: usize = 1024,
     /// Milliseconds for a request's head, and again for its body.
-    pub read_ms: u64,
+    read_ms: u64 = 10_000,
     /// Milliseconds in which a client must read a part of its response.
-    pub write_ms: u64,
+    write_ms: u64 = 10_000,
     /// Milliseconds from the last byte of a request to its answer.
-    pub deadline_ms: u64,
+    deadline_ms: u64 = 30_000,
     /// Milliseconds that a stopping server waits for accepted requests.
-    pub drain_ms: u64,
+    drain_ms: u64 = 25_000,
 }
 
 impl Default for Config {
@@ -169,41 +184,6 @@ impl Default for Config {
             file: None,
             key: None,
             faults: false,
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            workers: std::thread::available_parallelism().map_or(2, std::num::NonZeroUsize::get),
-            queue: 64,
-            client_share: 0.5,
-            batch_views: 64,
-            batch_wait_ms: 0,
-            body_bytes: 16 << 20,
-            held_bytes: 128 << 20,
-            answer_bytes: 16 << 20,
-            pixel_megabytes: 192,
-            memory_megabytes: 512,
-            pixels: 25_000_000,
-            images: 32,
-            classes: 2000,
-            name_chars: 200,
-            texts: 256,
-            views: 256,
-            option_integer: 64,
-            slice_points: 31,
-            kept_classifiers: 64,
-            kept_megabytes: 128,
-            build_ms: 1_800_000,
-            sessions: 64,
-            session_seconds: 600,
-            connections: 1024,
-            read_ms: 10_000,
-            write_ms: 10_000,
-            deadline_ms: 30_000,
-            drain_ms: 25_000,
         }
     }
 }
@@ -285,7 +265,6 @@ impl Config {
         unique("class_sets", self.class_sets.iter().map(|set| set.name.as_str()))
     }
 
-    /// The keys; clients must send one of them.
     pub(crate) fn read_key(&self) -> Result<Option<crate::Key>> {
         match (&self.key, &self.key_file) {
             (Some(key), _) => Ok(Some(key.clone())),

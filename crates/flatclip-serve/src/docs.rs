@@ -3,7 +3,6 @@
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// The page.
 pub(crate) fn page() -> String {
     let description: Value = serde_json::from_str(&crate::openapi_json()).unwrap_or_default();
     let mut body = String::new();

@@ -101,12 +101,10 @@ impl Lanes {
         })
     }
 
-    /// Records that a light job has arrived.
     pub(crate) fn note_light(&self) {
         self.light.store(self.milliseconds().max(1), Ordering::Relaxed);
     }
 
-    /// Whether another light job is expected soon.
     pub(crate) fn is_light_expected(&self) -> bool {
         let last = self.light.load(Ordering::Relaxed);
         last > 0 && self.milliseconds().saturating_sub(last) < RECENT
@@ -150,7 +148,6 @@ impl Lanes {
         self.building.install(work)
     }
 
-    /// Whether a long build runs.
     pub(crate) fn is_building(&self) -> bool {
         self.builds.load(Ordering::Relaxed) > 0
     }

@@ -159,7 +159,6 @@ pub(crate) fn cross_origin(config: &Config) -> Option<CorsLayer> {
 /// How long a browser may cache a CORS preflight response.
 const PREFLIGHT: Duration = Duration::from_secs(600);
 
-/// The response after a panic in a handler.
 pub(crate) fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
     crate::metrics::count_panic();
     Problem::internal().into_response()

@@ -21,7 +21,6 @@ const HEAD: usize = 16 << 10;
 
 /// Maximum number of connections that are being refused at the same time.
 const REFUSALS: usize = 8;
-/// The response to refused connections.
 const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
     connection: close\r\ncontent-length: 121\r\n\r\n\
     {\"error\":{\"code\":\"server.unavailable\",\"message\":\"too many connections\",\"hint\":\"send it again after Retry-After seconds\"}}";

@@ -100,13 +100,13 @@ pub(crate) fn text(app: &App) -> String {
         ("flatclip_queue_in_work_peak", "The most that was ever worked on at the same time", queue.peak_in_work),
         ("flatclip_queue_admitted", "Images that were admitted and are not done", queue.admitted),
         ("flatclip_sessions", "Open sessions", app.sessions.len()),
-        ("flatclip_kept_classifiers", "Class lists whose text features are kept", app.classifiers.len()),
+        ("flatclip_kept_classifiers", "Class lists whose text features are kept", app.builds.classifiers.len()),
         ("flatclip_builds", "Class lists that wait or are built", app.builds.len()),
         ("flatclip_held_bytes", "Bytes of bodies and answers that are held", app.held.used()),
         ("flatclip_held_bytes_peak", "The most that was ever held", app.held.peak()),
         ("flatclip_pixel_bytes", "Bytes of pixels and views that are worked on", app.pixels.used()),
         ("flatclip_pixel_bytes_peak", "The most that was ever worked on", app.pixels.peak()),
-        ("flatclip_kept_bytes", "Bytes of text features and sessions that are kept", app.classifiers.bytes()),
+        ("flatclip_kept_bytes", "Bytes of text features and sessions that are kept", app.builds.classifiers.bytes()),
     ] {
         metrics::describe_gauge!(name, text);
         metrics::gauge!(name).set(value as f64);

@@ -6,7 +6,6 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// An error response.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
@@ -64,18 +63,15 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "option.invalid", format!("{key}: {message}"))
     }
 
-    /// A limit is exceeded.
     pub(crate) fn too_much(what: &str, asked: impl std::fmt::Display, allowed: impl std::fmt::Display) -> Self {
         let message = format!("{what}: {asked} is more than the limit of {allowed}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "limit.exceeded", message)
     }
 
-    /// The requested resource does not exist.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "name.unknown", message)
     }
 
-    /// The queue is full, or the client has used its share.
     pub(crate) fn busy(short: Short) -> Self {
         let message = match short {
             Short::Server => "the queue is full",
@@ -84,7 +80,6 @@ impl Problem {
         Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "server.busy", message) }
     }
 
-    /// Too many class lists wait to be built.
     pub(crate) fn busy_building(waiting: usize) -> Self {
         let message = format!("{waiting} class lists wait to be built");
         Self { retry_after: Some(2), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "server.busy", message) }
@@ -129,7 +124,6 @@ impl Problem {
         Some(self.hint.clone().unwrap_or_else(|| of_code.to_owned()))
     }
 
-    /// The contents of the response body.
     pub(crate) fn detail(&self) -> ErrorDetail {
         ErrorDetail { code: self.code, message: self.message.clone(), hint: self.hint() }
     }
@@ -139,7 +133,6 @@ impl Problem {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "server.unavailable", message) }
     }
 
-    /// The deadline has passed.
     pub(crate) fn late() -> Self {
         let message = "the deadline passed before the answer was there";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "server.deadline", message)

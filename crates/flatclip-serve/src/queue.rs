@@ -22,7 +22,6 @@ pub(crate) struct Ticket {
 /// How often a worker checks again for jobs that it may not start yet.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The waiting jobs and the state of the workers.
 pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
@@ -50,7 +49,6 @@ struct State {
     closed: bool,
 }
 
-/// A job with its ticket and its deadline.
 pub(crate) struct Job {
     pub(crate) work: Work,
     /// Bytes of pixels that it needs.
@@ -60,7 +58,6 @@ pub(crate) struct Job {
     deadline: Instant,
 }
 
-/// Statistics of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gauges {
     pub(crate) waiting: usize,
@@ -114,7 +111,6 @@ impl Queue {
         }
     }
 
-    /// Puts work into the queue.
     pub(crate) fn push(&self, work: Work, ticket: &Ticket, deadline: Instant) {
         let bytes = work.bytes();
         let mut state = lock(&self.state);
@@ -146,14 +142,13 @@ impl Queue {
     pub(crate) fn gauges(&self) -> Gauges {
         let state = lock(&self.state);
         let age = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
-        let full =
-            |budget: &Budget, kind: usize| age(state.full_since[kind].filter(|_| budget.used() >= budget.capacity()));
+        let full = |budget: &Budget, since: Option<Instant>| age(since.filter(|_| budget.used() >= budget.capacity()));
         Gauges {
             waiting: state.waiting.len(),
             in_work: self.in_work.load(Ordering::Relaxed),
             admitted: self.light.used() + self.others.used(),
             peak_in_work: self.peak.load(Ordering::Relaxed),
-            full_for: full(&self.light, 0).max(full(&self.others, 1)),
+            full_for: full(&self.light, state.full_since[0]).max(full(&self.others, state.full_since[1])),
             oldest: state.running.iter().map(|&since| age(since)).max().unwrap_or_default(),
         }
     }
@@ -297,7 +292,6 @@ impl Queue {
     }
 }
 
-/// The answer of a worker, or the error.
 pub(crate) async fn wait<T>(answer: oneshot::Receiver<Result<T, Problem>>, deadline: Instant) -> Result<T, Problem> {
     // Time in the queue and in the worker, as a span of the request's trace.
     match tokio::time::timeout_at(deadline.into(), answer).instrument(tracing::info_span!("queue and work")).await {
@@ -312,7 +306,6 @@ pub(crate) async fn wait<T>(answer: oneshot::Receiver<Result<T, Problem>>, deadl
 }
 
 impl Job {
-    /// Whether the client still waits for it.
     fn is_wanted(&self) -> bool {
         let wanted = !self.work.is_abandoned() && Instant::now() < self.deadline;
         if !wanted {

@@ -31,7 +31,6 @@ impl Sessions {
         Self { open: Mutex::new(HashMap::new()), places, lifetime }
     }
 
-    /// Reserves a session for a client.
     pub(crate) fn place(&self, client: Client) -> Result<Charge, Problem> {
         drop(self.swept());
         self.places.take(client, 1).map_err(|short| {

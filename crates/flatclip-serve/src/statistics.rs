@@ -21,7 +21,6 @@ struct Counts {
     fail: Sum,
 }
 
-/// Number of requests and their total duration.
 #[derive(Clone, Copy, Default, Serialize)]
 struct Sum {
     count: u64,

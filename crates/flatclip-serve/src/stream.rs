@@ -16,7 +16,6 @@ pub(crate) struct Pieces {
     form: Form,
 }
 
-/// How pieces are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// One JSON value per line.

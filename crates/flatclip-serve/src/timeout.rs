@@ -28,7 +28,6 @@ const IN_ANSWER: u8 = 3;
 /// The same for HTTP/1.0, whose clients do not accept interim responses.
 const IN_OLD_ANSWER: u8 = 4;
 
-/// The phase of a connection.
 #[derive(Clone, Default)]
 pub(crate) struct Phase(Arc<Shared>);
 
@@ -129,14 +128,12 @@ const STOPPING: Duration = Duration::from_secs(2);
 /// How often to check whether the server is stopping.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Timeouts of a stream.
 #[derive(Clone)]
 pub(crate) struct Timeouts {
     /// For the head of a request.
     pub(crate) head: Duration,
     /// For a client that does not read.
     pub(crate) write: Duration,
-    /// Whether the server is stopping.
     pub(crate) stopping: Arc<AtomicBool>,
 }
 
@@ -181,17 +178,8 @@ impl TimeoutStream {
         if let Some(error) = self.stream.take_error()? {
             return Poll::Ready(Err(error));
         }
-        self.look_again(cx, PROBED)
-    }
-
-    /// Wakes the task after a delay; the timer is unused once the head has been read.
-    fn look_again(&mut self, cx: &mut Context<'_>, after: Duration) -> Poll<std::io::Result<()>> {
-        loop {
-            self.timer.as_mut().reset(Instant::now() + after);
-            if self.timer.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-        }
+        // The timer is unused once the head has been read.
+        wake(&mut self.timer, cx, PROBED)
     }
 
     /// Checks the result of a write: an error if the client has not read enough for too long.
@@ -221,11 +209,16 @@ impl TimeoutStream {
         if now >= start + limit {
             return Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()));
         }
-        loop {
-            self.write_timer.as_mut().reset(now + LOOK.min(limit));
-            if self.write_timer.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
+        wake(&mut self.write_timer, cx, LOOK.min(limit))
+    }
+}
+
+/// Wakes the task after a delay.
+fn wake<T>(timer: &mut Pin<Box<Sleep>>, cx: &mut Context<'_>, after: Duration) -> Poll<T> {
+    loop {
+        timer.as_mut().reset(Instant::now() + after);
+        if timer.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
         }
     }
 }
@@ -240,7 +233,7 @@ impl AsyncRead for TimeoutStream {
         }
         // The end may be seen before the handler has read the rest of the body.
         if has_ended && self.phase.is(IN_REQUEST) && self.ended.get_or_insert_with(Instant::now).elapsed() < TAKING {
-            return self.look_again(cx, SOON);
+            return wake(&mut self.timer, cx, SOON);
         }
         if buf.filled().len() > before && self.phase.is(BETWEEN) {
             self.phase.set(IN_HEAD);

@@ -95,7 +95,6 @@ impl<T, const MOST: usize> Default for Few<T, MOST> {
 
 /// Class names, templates, texts.
 pub(crate) type Names = Few<String, MOST_NAMES>;
-/// Images in base64.
 pub(crate) type Images = Few<Encoded, MOST_IMAGES>;
 
 impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for Few<T, MOST> {

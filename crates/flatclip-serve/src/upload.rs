@@ -27,7 +27,6 @@ pub(crate) struct Upload {
     files: Vec<Bytes>,
 }
 
-/// An image of a request.
 pub(crate) struct Uploaded {
     content: Content,
     _held: Held,
@@ -117,7 +116,6 @@ impl FromRequest<Arc<App>> for Upload {
     }
 }
 
-/// Why memory was refused.
 pub(crate) fn short(short: Short) -> Problem {
     Problem::unavailable(match short {
         Short::Server => "the server holds as many bytes of requests as it may",

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{CLASSES, Running, base64, config, form, get, image, json_request, post};
+use common::{CLASSES, Running, base64, config, form, get, image, json_request, long_answer, post};
 use common::{raw, read, request, router, send, with_limits};
 use flatclip::image::DecodeOptions;
 use flatclip_serve::{Config, Limits};
@@ -15,15 +15,6 @@ use std::time::{Duration, Instant};
 
 fn question() -> Value {
     json!({ "image": base64(&image(1)), "classes": CLASSES })
-}
-
-/// 32 images and all of 2000 classes for each: an answer that does not fit into the buffers of a connection.
-fn long_answer() -> Vec<u8> {
-    let classes: Vec<String> =
-        (0..2000).map(|number| format!("thing {number}, whose name is so long it does not fit")).collect();
-    let images = vec![base64(&image(1)); 32];
-    let body = json!({ "images": images, "classes": classes, "template": "{}", "top_k": 2000 }).to_string();
-    request("/v1/classify", "accept: text/event-stream\r\n", body.as_bytes())
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use flatclip_serve::{Config, Key, ModelEntry};
+use flatclip_serve::{Config, ModelEntry};
 use serde_json::{Value, json};
 
 fn serving(names: &[&str]) -> Config {
@@ -44,8 +44,7 @@ async fn a_model_is_known_by_its_source_and_not_by_its_name() {
 
 #[tokio::test]
 async fn every_module_that_the_script_imports_is_served_without_a_key() {
-    let key = Some(Key::new("0123456789abcdef-secret").unwrap());
-    let router = flatclip_serve::router(Config { key, ..config() }).unwrap();
+    let router = locked(config());
     let mut open = vec!["/app.js".to_owned()];
     let mut seen = Vec::new();
     while let Some(path) = open.pop() {

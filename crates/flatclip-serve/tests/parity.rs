@@ -90,16 +90,13 @@ async fn every_form_of_request_gives_the_librarys_answer() {
                 let object = found.as_object_mut().unwrap();
                 assert_eq!(object.remove("model").unwrap(), "pocket", "{what} as {form}");
                 assert_eq!(object.remove("explain").is_some(), form == "page");
-                let found = serde_json::to_value(sorted(object)).unwrap();
-                let expected = if form == "page" { &explained } else { &expected };
-                assert_eq!(found, sorted_value(expected), "{what} as {form}");
+                assert_eq!(&found, if form == "page" { &explained } else { &expected }, "{what} as {form}");
             }
             let mut parameters = json!({ "candidate_labels": CLASSES, "hypothesis_template": TEMPLATE });
-            let views_are_default = case.method.is_none();
             if let Some(exif) = case.exif {
                 parameters["exif"] = json!(exif);
             }
-            if views_are_default {
+            if case.method.is_none() {
                 let request = json!({ "inputs": base64(&bytes), "parameters": parameters });
                 let found = send(&router, json_request("/hf/zero-shot-image-classification", &request)).await.json();
                 let ranked: Vec<Value> = answer
@@ -120,14 +117,6 @@ async fn every_form_of_request_gives_the_librarys_answer() {
             assert_eq!(found["outputs"][0]["data"], json!(answer.probabilities()), "{what} as tensors");
         }
     }
-}
-
-fn sorted(object: &serde_json::Map<String, Value>) -> std::collections::BTreeMap<String, Value> {
-    object.clone().into_iter().collect()
-}
-
-fn sorted_value(value: &Value) -> Value {
-    serde_json::to_value(sorted(value.as_object().unwrap())).unwrap()
 }
 
 #[tokio::test]

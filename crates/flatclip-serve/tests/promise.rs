@@ -4,28 +4,21 @@
 
 mod common;
 
-use common::{CLASSES, Running, base64, config, image, request};
+use common::{CLASSES, Running, base64, config, image, long_answer, request};
 use flatclip::Image;
 use flatclip::image::sheet::encode_png;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const HOSTILE: usize = 64;
 const SECONDS: u64 = 8;
 
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(40))).unwrap();
-    stream
-}
-
 /// The status; 0 for a connection that broke.
-fn ask(address: SocketAddr, request: &[u8]) -> u16 {
-    let mut stream = connect(address);
+fn ask(server: &Running, request: &[u8]) -> u16 {
+    let mut stream = server.connect();
     let _ = stream.write_all(request);
     let mut head = [0; 12];
     if stream.read_exact(&mut head).is_err() {
@@ -69,14 +62,11 @@ fn weapons() -> Vec<(Vec<u8>, bool)> {
     let inputs = json!([{ "name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"] }]);
     let options = format!("{{\"options\":{{\"x\":[{}0]}}}}", "{\"\":0},".repeat(250_000));
     let announced = format!("POST /v1/classify HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", 16 << 20);
-    let long: Vec<String> = names.iter().map(|name| format!("{name}, whose name is so long it does not fit")).collect();
-    let unread =
-        json!({ "images": vec![image.as_str(); 32], "classes": long, "template": "{}", "top_k": 2000 }).to_string();
     vec![
         (post("/v2/models/pocket/infer", &json!({ "inputs": inputs, "outputs": outputs })), true),
         (request("/v1/classify", "", options.as_bytes()), true),
         (post("/v1/classify", &json!({ "image": image, "class_set": "imagenet", "ensemble": "imagenet80" })), true),
-        (request("/v1/classify", "accept: text/event-stream\r\n", unread.as_bytes()), false),
+        (long_answer(), false),
         (post("/v1/embed/image", &json!({ "images": vec![base64(&large); 8] })), true),
         ([announced.as_bytes(), &vec![b' '; 1 << 20]].concat(), false),
         (post("/v1/sessions", &json!({ "classes": names, "method": "tda" })), true),
@@ -94,7 +84,6 @@ fn weapons() -> Vec<(Vec<u8>, bool)> {
 #[test]
 fn hostile_clients_take_neither_memory_nor_health() {
     let server = Running::start(config());
-    let address = server.address;
     let scale = std::env::var("FLATCLIP_FAULT_SCALE").map_or(1.0, |text| text.parse().unwrap());
     let seconds = (SECONDS as f64 * f64::max(scale, 1.0)) as u64;
     let weapons = weapons();
@@ -102,11 +91,11 @@ fn hostile_clients_take_neither_memory_nor_health() {
     let honest = String::from_utf8(honest).unwrap().replacen("connection: close\r\n", "", 1).into_bytes();
     let health = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let rate = |seconds: u64| {
-        let (start, mut count, mut stream) = (Instant::now(), 0, connect(address));
+        let (start, mut count, mut stream) = (Instant::now(), 0, server.connect());
         while start.elapsed() < Duration::from_secs(seconds) {
             match ask_again(&mut stream, &honest) {
                 Some(status) => count += u64::from(status == 200),
-                None => stream = connect(address),
+                None => stream = server.connect(),
             }
         }
         count as f64 / start.elapsed().as_secs_f64()
@@ -117,13 +106,13 @@ fn hostile_clients_take_neither_memory_nor_health() {
     let before = flatclip::resident_memory().0;
     let (beside, mut times) = std::thread::scope(|scope| {
         for client in 0..HOSTILE {
-            let (over, (weapon, reads)) = (&over, &weapons[client % weapons.len()]);
+            let (over, server, (weapon, reads)) = (&over, &server, &weapons[client % weapons.len()]);
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     if *reads {
-                        ask(address, weapon);
+                        ask(server, weapon);
                     } else {
-                        let mut stream = connect(address);
+                        let mut stream = server.connect();
                         let _ = stream.write_all(weapon);
                         std::thread::sleep(Duration::from_secs(2));
                     }
@@ -142,7 +131,7 @@ fn hostile_clients_take_neither_memory_nor_health() {
             let mut times = Vec::new();
             while !over.load(Ordering::Relaxed) {
                 let start = Instant::now();
-                assert_eq!(ask(address, health), 200);
+                assert_eq!(ask(&server, health), 200);
                 times.push(start.elapsed());
                 std::thread::sleep(Duration::from_millis(20));
             }

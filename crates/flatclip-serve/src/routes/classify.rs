@@ -169,7 +169,8 @@ pub(crate) fn error_line(place: Option<usize>, problem: &Problem) -> Value {
 
 /// For tests, a header can make this handler or a worker panic.
 fn wants_panic(upload: &Upload) -> bool {
-    match upload.headers.get("x-flatclip-fault").filter(|_| upload.caller.app.config.faults).map(HeaderValue::as_bytes) {
+    match upload.headers.get("x-flatclip-fault").filter(|_| upload.caller.app.config.faults).map(HeaderValue::as_bytes)
+    {
         Some(b"handler") => std::panic::panic_any("injected"),
         fault => fault == Some(b"worker"),
     }

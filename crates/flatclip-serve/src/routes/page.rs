@@ -14,11 +14,6 @@ macro_rules! parts {
     ($($name:literal),+ $(,)?) => { [$(($name, include_str!(concat!("../../page/", $name)))),+] };
 }
 
-const HTML: &str = include_str!("../../page/index.html");
-const CSS: &str = include_str!("../../page/style.css");
-const SCRIPT: &str = include_str!("../../page/app.js");
-const ICON: &str = include_str!("../../page/icon.svg");
-
 /// The script's modules, each with one job; `app.js` imports them.
 const PARTS: [(&str, &str); 14] = parts![
     "answers.js",
@@ -75,15 +70,19 @@ fn file(kind: &'static str, content: impl Into<axum::body::Body>) -> Response {
 }
 
 pub(crate) async fn index() -> Response {
-    file("text/html; charset=utf-8", HTML)
+    file("text/html; charset=utf-8", include_str!("../../page/index.html"))
 }
 
 pub(crate) async fn style() -> Response {
-    file("text/css; charset=utf-8", CSS)
+    file("text/css; charset=utf-8", include_str!("../../page/style.css"))
 }
 
 pub(crate) async fn script() -> Response {
-    file("text/javascript; charset=utf-8", SCRIPT)
+    file("text/javascript; charset=utf-8", include_str!("../../page/app.js"))
+}
+
+pub(crate) async fn icon() -> Response {
+    file("image/svg+xml", include_str!("../../page/icon.svg"))
 }
 
 /// A module of the script.
@@ -103,10 +102,6 @@ pub(crate) async fn opening(State(app): State<Arc<App>>) -> Json<OpeningBody> {
     };
     let models = app.catalogue().models.iter().map(model).collect();
     Json(OpeningBody { classes: CLASSES.to_vec(), side: SIDE, known: CLASS_NAMES.to_vec(), models })
-}
-
-pub(crate) async fn icon() -> Response {
-    file("image/svg+xml", ICON)
 }
 
 /// The routes for people.

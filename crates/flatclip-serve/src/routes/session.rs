@@ -27,6 +27,14 @@ pub(crate) struct SessionBody {
     idle_seconds: u64,
 }
 
+impl SessionBody {
+    fn of(app: &App, id: String) -> Result<Self, Problem> {
+        let session = app.sessions.find(&id)?;
+        let (model, method) = (session.model.clone(), session.classifier.method().to_owned());
+        Ok(Self { id, model, method, idle_seconds: app.sessions.lifetime.as_secs() })
+    }
+}
+
 /// The next image of a stream.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -54,13 +62,11 @@ pub(crate) async fn open(mut upload: Upload) -> Result<(StatusCode, Json<Session
     }
     recipe.weight(app, 1)?;
     let place = app.sessions.place(caller.client)?;
-    let memory = app.classifiers.charge(state_bytes(&recipe))?;
+    let memory = app.builds.classifiers.charge(state_bytes(&recipe))?;
     let classifier = recipe.classifier(&caller).await?;
     let stream = classifier.stream()?;
-    let method = classifier.method();
-    let id = app.sessions.open(stream, recipe.model_name.clone(), classifier, (place, memory))?;
-    let (model, method, idle_seconds) = (recipe.model_name, method.to_owned(), app.sessions.lifetime.as_secs());
-    Ok((StatusCode::CREATED, Json(SessionBody { id, model, method, idle_seconds })))
+    let id = app.sessions.open(stream, recipe.model_name, classifier, (place, memory))?;
+    Ok((StatusCode::CREATED, Json(SessionBody::of(app, id)?)))
 }
 
 /// Maximum bytes of a method's state: a few features per class, and a shared part.
@@ -75,9 +81,7 @@ fn state_bytes(recipe: &Recipe) -> usize {
     responses((status = 200, description = "The session", body = SessionBody))
 )]
 pub(crate) async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<SessionBody>, Problem> {
-    let session = app.sessions.find(&id)?;
-    let (model, method) = (session.model.clone(), session.classifier.method().to_owned());
-    Ok(Json(SessionBody { id, model, method, idle_seconds: app.sessions.lifetime.as_secs() }))
+    SessionBody::of(&app, id).map(Json)
 }
 
 /// Closes a session.
@@ -104,8 +108,7 @@ pub(crate) async fn classify(Path(id): Path<String>, mut upload: Upload) -> Resu
     let classifier = Arc::clone(&session.classifier);
     let top = request.top_k.unwrap_or(5).max(1);
     let names = classifier.classes().iter().map(String::len).max().unwrap_or(0) * 2 + 80;
-    let memory =
-        caller.answer_memory(top.min(classifier.classes().len()) * names + classifier.views() * 48 + 512)?;
+    let memory = caller.answer_memory(top.min(classifier.classes().len()) * names + classifier.views() * 48 + 512)?;
     // One image of a stream at a time; a waiting request does not hold a ticket of the queue.
     let free = tokio::time::timeout_at(caller.deadline.into(), Arc::clone(&session.stream).lock_owned());
     let mut stream = free.await.map_err(|_| Problem::late())?;

@@ -4,9 +4,9 @@
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
-use flatclip_serve::{Config, Limits, Server, Stop};
+use flatclip_serve::{Config, Key, Limits, Server, Stop};
 use http_body_util::BodyExt as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::thread::JoinHandle;
@@ -38,6 +38,13 @@ pub(crate) fn router() -> Router {
     flatclip_serve::router(config()).unwrap()
 }
 
+pub(crate) const KEY: &str = "0123456789abcdef-secret";
+
+/// A server that asks for [`KEY`].
+pub(crate) fn locked(config: Config) -> Router {
+    flatclip_serve::router(Config { key: Some(Key::new(KEY).unwrap()), ..config }).unwrap()
+}
+
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) response: Response<()>,
@@ -58,8 +65,16 @@ impl Answer {
     }
 
     pub(crate) fn code(&self) -> String {
+        self.of_error("code")
+    }
+
+    pub(crate) fn hint(&self) -> String {
+        self.of_error("hint")
+    }
+
+    fn of_error(&self, field: &str) -> String {
         let json = self.json();
-        json["error"]["code"].as_str().or(json["code"].as_str()).unwrap_or_default().to_owned()
+        json["error"][field].as_str().or(json[field].as_str()).unwrap_or_default().to_owned()
     }
 }
 
@@ -123,6 +138,7 @@ impl Running {
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
         stream
     }
 
@@ -168,4 +184,13 @@ pub(crate) fn request(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
          connection: close\r\n{headers}\r\n"
     );
     [head.as_bytes(), body].concat()
+}
+
+/// 32 images and all of 2000 classes for each: an answer that does not fit into the buffers of a connection.
+pub(crate) fn long_answer() -> Vec<u8> {
+    let classes: Vec<String> =
+        (0..2000).map(|number| format!("thing {number}, whose name is so long it does not fit")).collect();
+    let images = vec![base64(&image(1)); 32];
+    let body = json!({ "images": images, "classes": classes, "template": "{}", "top_k": 2000 }).to_string();
+    request("/v1/classify", "accept: text/event-stream\r\n", body.as_bytes())
 }
