@@ -17,6 +17,7 @@ use pyo3::types::{PyList, PyTuple};
 use std::sync::{Arc, Mutex};
 
 /// The Python object, and the state that all calls share.
+#[derive(Debug)]
 pub(crate) struct Bridge {
     object: Py<PyAny>,
     passes: Passes,
@@ -28,12 +29,6 @@ pub(crate) struct Bridge {
     turn: Mutex<()>,
     /// The last class list as a Python object: consecutive passes usually have the same one.
     tokens: Mutex<Option<(ClassTokens, Arc<Py<PyAny>>)>>,
-}
-
-impl std::fmt::Debug for Bridge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bridge").field("passes", &self.passes).finish_non_exhaustive()
-    }
 }
 
 impl Bridge {

@@ -12,7 +12,8 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 
 /// Imported features: `evaluate` and `sweep` take them instead of a model.
-#[pyclass(module = "flatclip", frozen)]
+#[pyclass(module = "flatclip", frozen, from_py_object)]
+#[derive(Clone)]
 pub(crate) struct Features {
     pub(crate) features: Imported,
     root: PathBuf,

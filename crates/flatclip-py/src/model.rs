@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A loaded model: two towers, the tokenizer and the preprocessing that belong together.
-#[pyclass(name = "Model", module = "flatclip", frozen)]
+#[pyclass(name = "Model", module = "flatclip", frozen, from_py_object)]
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) model: flatclip::Model,

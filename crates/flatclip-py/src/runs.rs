@@ -7,7 +7,6 @@ use crate::model::{Model, strings};
 use crate::values::Given;
 use crate::{images, own, prompt, values, work};
 use flatclip_lab::demo::DemoRequest;
-use flatclip_lab::eval::cache::Imported;
 use flatclip_lab::eval::{GridAxis, preset};
 use flatclip_lab::report::{Cell, RowOrder, Run, Table, against_paper, benchmark_table, find_runs};
 use flatclip_lab::report::{metrics_table, paired_table, reliability, top1_bars};
@@ -58,17 +57,12 @@ fn request(py: Python<'_>, given: &Given<'_>) -> PyResult<EvaluateRequest> {
 
 /// What is evaluated: a model on data sets, or imported features.
 #[derive(FromPyObject)]
-pub(crate) enum Evaluated<'py> {
-    Model(Bound<'py, Model>),
-    Features(Bound<'py, Features>),
+pub(crate) enum Evaluated {
+    Model(Model),
+    Features(Features),
 }
 
-enum OwnedSubject {
-    Model(flatclip::Model),
-    Features(Box<Imported>),
-}
-
-impl Evaluated<'_> {
+impl Evaluated {
     fn request(&self, setup: &Given<'_>, py: Python<'_>) -> PyResult<EvaluateRequest> {
         let says_prompt = setup.get::<Option<Bound<'_, PyAny>>>("prompt")?.is_some() || setup.get("own_templates")?;
         let mut request = request(py, setup)?;
@@ -78,19 +72,10 @@ impl Evaluated<'_> {
         Ok(request)
     }
 
-    fn owned(&self) -> OwnedSubject {
+    fn subject(&self) -> Subject<'_> {
         match self {
-            Self::Model(model) => OwnedSubject::Model(model.get().model.clone()),
-            Self::Features(features) => OwnedSubject::Features(Box::new(features.get().features.clone())),
-        }
-    }
-}
-
-impl OwnedSubject {
-    fn borrowed(&self) -> Subject<'_> {
-        match self {
-            Self::Model(model) => model.into(),
-            Self::Features(features) => features.as_ref().into(),
+            Self::Model(model) => (&model.model).into(),
+            Self::Features(features) => (&features.features).into(),
         }
     }
 
@@ -98,7 +83,7 @@ impl OwnedSubject {
     fn datasets<'a>(&'a self, given: &'a [flatclip_lab::data::Dataset]) -> &'a [flatclip_lab::data::Dataset] {
         match self {
             Self::Model(_) => given,
-            Self::Features(features) => std::slice::from_ref(features.dataset()),
+            Self::Features(features) => std::slice::from_ref(features.features.dataset()),
         }
     }
 }
@@ -120,15 +105,15 @@ fn row(run: flatclip_lab::EvaluatedRun) -> flatclip::Result<Value> {
 #[pyo3(signature = (subject, datasets, setup, *, progress=None))]
 pub(crate) fn evaluate<'py>(
     py: Python<'py>,
-    subject: Evaluated<'py>,
+    subject: Evaluated,
     datasets: Vec<Bound<'py, Dataset>>,
     setup: Given<'py>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let request = subject.request(&setup, py)?;
-    let (subject, datasets) = (subject.owned(), opened(&datasets));
+    let datasets = opened(&datasets);
     let done = work::run(py, progress, move |watch| {
-        let runs = flatclip_lab::evaluate(&request, subject.borrowed(), subject.datasets(&datasets), watch)?;
+        let runs = flatclip_lab::evaluate(&request, subject.subject(), subject.datasets(&datasets), watch)?;
         runs.into_iter().map(row).collect::<flatclip::Result<Vec<_>>>()
     })?;
     values::from_json(py, &Value::Array(done))
@@ -139,7 +124,7 @@ pub(crate) fn evaluate<'py>(
 #[pyo3(signature = (subject, datasets, setup, *, axes, ablation=None, progress=None))]
 pub(crate) fn sweep<'py>(
     py: Python<'py>,
-    subject: Evaluated<'py>,
+    subject: Evaluated,
     datasets: Vec<Bound<'py, Dataset>>,
     setup: Given<'py>,
     axes: Vec<(String, Vec<String>)>,
@@ -147,14 +132,14 @@ pub(crate) fn sweep<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let base = subject.request(&setup, py)?;
-    let (subject, datasets) = (subject.owned(), opened(&datasets));
+    let datasets = opened(&datasets);
     let mut axes: Vec<GridAxis> = axes.into_iter().map(|(key, values)| GridAxis { key, values }).collect();
     if let Some(name) = ablation {
         axes.extend(preset(name).or_raise(py)?);
     }
     let request = SweepRequest { base, axes };
     let swept = work::run(py, progress, move |watch| {
-        flatclip_lab::sweep(&request, subject.borrowed(), subject.datasets(&datasets), watch)
+        flatclip_lab::sweep(&request, subject.subject(), subject.datasets(&datasets), watch)
     })?;
     let row = |data: flatclip_lab::SweptData| json!({ "dataset": data.dataset, "table": table_json(&data.table), "failed": data.failed });
     values::from_json(py, &swept.into_iter().map(row).collect::<Value>())

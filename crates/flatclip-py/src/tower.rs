@@ -95,15 +95,10 @@ fn contexts_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<Context>> {
 }
 
 /// A text tower implemented in Python: two callables.
+#[derive(Debug)]
 pub(crate) struct Elsewhere {
     pub(crate) forward: Py<PyAny>,
     pub(crate) gradient: Py<PyAny>,
-}
-
-impl std::fmt::Debug for Elsewhere {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Elsewhere")
-    }
 }
 
 /// Runs on a worker, which acquires the GIL for each call; the thread that waits for the work has released it.

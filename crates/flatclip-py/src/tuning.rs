@@ -88,15 +88,10 @@ pub(crate) fn tune<'py>(
 }
 
 /// A loss function implemented in Python.
+#[derive(Debug)]
 struct CalledLoss {
     identity: String,
     callable: Py<PyAny>,
-}
-
-impl std::fmt::Debug for CalledLoss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("CalledLoss").field(&self.identity).finish()
-    }
 }
 
 impl OwnLoss for CalledLoss {

@@ -16,7 +16,7 @@ pub(super) fn build(own: &'static Own, options: &toml::Table) -> Result<AnyAdapt
     let called = Called { own, callable: own.callable(), options: options.clone(), text: None };
     Ok(match own.kind {
         Kind::Episodic => AnyAdapter::Episodic(Box::new(called)),
-        Kind::Online => AnyAdapter::Online(Box::new(Streamed { called, state: State::None })),
+        Kind::Online => AnyAdapter::Online(Box::new(Streamed { called, state: None })),
         Kind::Batch => AnyAdapter::Batch(Box::new(called)),
     })
 }
@@ -128,15 +128,8 @@ impl BatchAdapter for Called {
 /// An object that learns from a stream.
 struct Streamed {
     called: Called,
-    state: State,
-}
-
-enum State {
-    /// Not prepared yet.
-    None,
-    Object(Py<PyAny>),
-    /// Copying the object failed; the reason.
-    Failed(String),
+    /// The object once it is prepared, or the reason why it could not be copied.
+    state: Option<std::result::Result<Py<PyAny>, String>>,
 }
 
 impl OnlineAdapter for Streamed {
@@ -149,7 +142,7 @@ impl OnlineAdapter for Streamed {
             let made = called.callable.bind(py).call(arguments, Some(&keywords));
             made.map(Bound::unbind).map_err(|error| failed(py, name, "", &error))
         })?;
-        self.state = State::Object(object);
+        self.state = Some(Ok(object));
         Ok(())
     }
 
@@ -157,9 +150,9 @@ impl OnlineAdapter for Streamed {
         let (own, place) = (self.called.own, place(image));
         let wrong = |reason: &str| Error::MethodFailed { method: own.name.clone(), reason: format!("{place}{reason}") };
         let object = match &self.state {
-            State::Object(object) => object,
-            State::Failed(reason) => return Err(wrong(reason)),
-            State::None => return Err(wrong("it was asked before it was prepared")),
+            Some(Ok(object)) => object,
+            Some(Err(reason)) => return Err(wrong(reason)),
+            None => return Err(wrong("it was asked before it was prepared")),
         };
         Python::attach(|py| {
             let raised = |error: PyErr| failed(py, &own.name, &place, &error);
@@ -172,19 +165,15 @@ impl OnlineAdapter for Streamed {
 
 impl Fork for Streamed {
     fn fork(&self) -> Box<dyn OnlineAdapter> {
-        let called = self.called.clone();
-        let state = match &self.state {
-            State::None => State::None,
-            State::Failed(reason) => State::Failed(reason.clone()),
-            State::Object(object) => Python::attach(|py| {
+        let copied = |object: &Py<PyAny>| {
+            Python::attach(|py| {
                 let copied = py.import("copy").and_then(|copy| copy.call_method1("deepcopy", (object.bind(py),)));
-                match copied {
-                    Ok(copied) => State::Object(copied.unbind()),
-                    Err(error) => State::Failed(format!("its state cannot be copied for a stream of its own: {error}")),
-                }
-            }),
+                copied.map(Bound::unbind)
+            })
+            .map_err(|error| format!("its state cannot be copied for a stream of its own: {error}"))
         };
-        Box::new(Self { called, state })
+        let state = self.state.as_ref().map(|state| state.as_ref().map_err(Clone::clone).and_then(copied));
+        Box::new(Self { called: self.called.clone(), state })
     }
 }
 
