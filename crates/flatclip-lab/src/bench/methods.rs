@@ -5,17 +5,14 @@
 use super::BenchRequest;
 use super::cases::{Workbench, class_names, noise, pixels};
 use super::measure::{peak_rss_mb, reset_peak, seconds, spread};
-use flatclip::Model;
 use flatclip::classify::ClipEncoder;
 use flatclip::image::DecodeOptions;
 use flatclip::image::views::ViewOptions;
 use flatclip::methods::statistics::SourceStatistics;
 use flatclip::methods::{ADAPTERS, Kind, Needs, Task, ViewSet, adapter};
 use flatclip::model::{Clip, Context, Features, ImageConfig, Towers};
-use flatclip::progress::Progress;
 use flatclip::prompt::{Affine, Prompt, PromptContent, PromptKind, Provenance};
-use flatclip::{Error, Result};
-use flatclip_tensor::Matrix;
+use flatclip::{Error, Matrix, Model, Progress, Result};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;

@@ -13,8 +13,7 @@ pub use rates::Rates;
 
 use cases::{CASES, Workbench};
 use flatclip::model::Precision;
-use flatclip::progress::Progress;
-use flatclip::{Error, ModelBuilder, Result};
+use flatclip::{Error, ModelBuilder, Progress, Result};
 use std::path::PathBuf;
 
 /// What is measured.

@@ -10,8 +10,7 @@ use flatclip::methods::bank::TextBank;
 use flatclip::methods::{Adapter as _, Decision, Task, ViewSet};
 use flatclip::model::{Features, Towers};
 use flatclip::rng::Stream;
-use flatclip::{Error, Result};
-use flatclip_tensor::Matrix;
+use flatclip::{Error, Matrix, Result};
 use rayon::prelude::*;
 use std::path::PathBuf;
 

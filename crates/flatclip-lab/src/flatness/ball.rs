@@ -4,8 +4,7 @@ use flatclip::methods::sam::Ascent;
 use flatclip::methods::{Task, TextSide};
 use flatclip::model::{ClassTokens, Context, TextTower};
 use flatclip::rng::Stream;
-use flatclip::{Error, Result};
-use flatclip_tensor::Matrix;
+use flatclip::{Error, Matrix, Result};
 use flatclip_tensor::ops::l2_norm;
 
 /// Contexts that the text tower is given at once.

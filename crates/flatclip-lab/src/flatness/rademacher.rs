@@ -6,12 +6,11 @@
 //! until the standard error of their mean is small.
 
 use super::ball::Ball;
-use flatclip::Result;
 use flatclip::methods::probability::softmax;
 use flatclip::methods::update::text_gradient;
 use flatclip::prompt::logits;
 use flatclip::rng::Stream;
-use flatclip_tensor::Matrix;
+use flatclip::{Matrix, Result};
 use serde::{Deserialize, Serialize};
 
 /// Pairs of draws that are made together: few enough to stop early, enough for a standard error.

@@ -9,16 +9,14 @@
 //! Neither maximum can be computed. What is found by gradient ascent and by random directions lies inside the ball, so every
 //! maximum here is a lower estimate.
 
-use super::ball::Ball;
 use super::floor::{Floor, RowLoss};
-use super::{Probe, spread};
+use super::{Ball, Probe, spread};
 use crate::tuners::cross_entropy;
 use flatclip::methods::probability::{mean_entropy, softmax};
 use flatclip::methods::update::on_text;
 use flatclip::prompt::logits;
 use flatclip::surface::check_probe;
-use flatclip::{Error, Result};
-use flatclip_tensor::Matrix;
+use flatclip::{Error, Matrix, Result};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 

@@ -2,12 +2,10 @@
 //! lambda 1 estimates by the largest of R random directions, and what projected gradient ascent of each image's own entropy comes
 //! closer to. Both are found inside the ball, so both are lower estimates.
 
-use super::ball::Ball;
-use super::floor::Floor;
-use flatclip::Result;
+use super::{Ball, Floor};
 use flatclip::methods::probability::{entropy, logits, mean_entropy};
 use flatclip::methods::update::on_text;
-use flatclip_tensor::Matrix;
+use flatclip::{Matrix, Result};
 use serde::{Deserialize, Serialize};
 
 /// The largest entropy that is found for one image.

@@ -2,8 +2,7 @@
 
 use super::{AnalysisRecord, Cell, ConfusionMatrix, LandscapeRecord, Page, Run, Section, Table};
 use super::{ece_bars, reliability, score_quantiles, top1_bars};
-use flatclip::error::Hint;
-use flatclip::{Error, Result};
+use flatclip::{Error, Hint, Result};
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 

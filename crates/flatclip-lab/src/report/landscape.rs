@@ -4,8 +4,7 @@ use super::compose::read_record;
 use super::figure::{Axis, Cells, Figure, FigureImage, Layer};
 use super::{Cell, Section, Table};
 use crate::flatness::{Flatness, Grid, Ring, Surface};
-use flatclip::error::Hint;
-use flatclip::{Error, Result};
+use flatclip::{Error, Hint, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

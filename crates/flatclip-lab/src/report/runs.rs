@@ -7,10 +7,9 @@ use crate::data::{Known, Split};
 use crate::eval::metrics::Interval;
 use crate::eval::{Provenance, Record, RunConfig, Summary, Timing};
 use crate::run_dir::{CONFIG, RunDir};
-use flatclip::error::Hint;
 use flatclip::methods::bank::{Radius, RadiusUnit};
 use flatclip::methods::{Confidence, adapter};
-use flatclip::{Error, Result};
+use flatclip::{Error, Hint, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

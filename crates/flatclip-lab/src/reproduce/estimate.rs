@@ -1,21 +1,17 @@
 //! Estimates the cost of a plan before any step starts: images x views at the rate of this machine, the number of training
 //! steps times the duration of one, and the disk space of the feature cache.
 
-use super::ReproduceRequest;
-use super::plan::Plan;
 use super::step_store::{State, StepStore};
-use super::work::{EvaluateWork, PromptSource, Step, SweepWork, Work};
-use crate::ViewChoice;
+use super::{EvaluateWork, Plan, PromptSource, ReproduceRequest, Step, SweepWork, Work};
 use crate::bench::Rates;
 use crate::data::{Known, Split};
 use crate::eval::test_family;
-use crate::train::TuneRequest;
+use crate::{TuneRequest, ViewChoice};
 use flatclip::image::views::ViewPolicy;
 use flatclip::methods::policy::policy_for;
 use flatclip::methods::{Registry, adapter};
-use flatclip::progress::Progress;
 use flatclip::prompt::{Prompt, PromptContent};
-use flatclip::{Model, Result};
+use flatclip::{Model, Progress, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ops::AddAssign;

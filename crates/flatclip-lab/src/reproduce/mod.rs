@@ -35,9 +35,7 @@ pub use work::{EvaluateWork, LandscapeWork, PromptSource, StatisticsWork, Step, 
 use crate::data::{OpenOptions, Split};
 use crate::eval::Shard;
 use crate::run_dir::RunDir;
-use flatclip::error::Hint;
-use flatclip::progress::Progress;
-use flatclip::{Error, Model, Result};
+use flatclip::{Error, Hint, Model, Progress, Result};
 use plan::Filter;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,12 +1,10 @@
 //! The other tables of an item: tuned prompts, skipped rows, sweeps and landscapes.
 
-use super::plan::Plan;
 use super::step_store::StepStore;
-use super::work::{LandscapeWork, SweepWork, Work};
+use super::{LandscapeWork, Plan, SweepWork, Work};
 use crate::data::Split;
 use crate::report::{Cell, LandscapeRecord, Section, Table};
-use crate::train::TuneSummary;
-use crate::{EvaluateRequest, SweepRequest};
+use crate::{EvaluateRequest, SweepRequest, TuneSummary};
 use flatclip::prompt::{Prompt, PromptContent};
 use flatclip::{Error, Result};
 use std::path::Path;

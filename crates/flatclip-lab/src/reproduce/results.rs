@@ -3,9 +3,8 @@
 use super::efficiency::{BENCH, efficiency};
 use super::other_tables::{left_out, sections, tuned};
 use super::plan::{Plan, data_title};
-use super::recipe::Recipe;
 use super::step_store::StepStore;
-use super::work::{EvaluateWork, Work};
+use super::{EvaluateWork, Recipe, Work};
 use crate::eval::Record;
 use crate::eval::metrics::{Metrics, paired};
 use crate::report::{Cell, Run, Section, Table, mean, mean_and_deviation, protocol_points, published_row};

@@ -9,8 +9,7 @@ use crate::{
     EvaluateRequest, LandscapeOf, LandscapeRequest, NamedPrompt, PromptChoice, StatisticsRequest, SweepRequest,
     evaluate, landscape, statistics, sweep, tune,
 };
-use flatclip::progress::Progress;
-use flatclip::{Error, Result, load_statistics, save_statistics};
+use flatclip::{Error, Progress, Result, load_statistics, save_statistics};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,10 +1,8 @@
 //! Shared state of the steps of an item: the model, the opened data sets, and whether a step's result exists and is valid for
 //! this recipe, model and prompt.
 
-use super::ReproduceRequest;
 use super::plan::data_title;
-use super::recipe::Recipe;
-use super::work::{EvaluateWork, PromptSource, Step, Work};
+use super::{EvaluateWork, PromptSource, Recipe, ReproduceRequest, Step, Work};
 use crate::data::{Dataset, Split, open};
 use crate::eval::{Plan as Stream, stream_hash};
 use crate::{NamedPrompt, PromptChoice};

@@ -1,8 +1,7 @@
 //! The steps of a plan.
 
-use crate::ViewChoice;
 use crate::eval::{GridAxis, Shard};
-use crate::train::TuneRequest;
+use crate::{TuneRequest, ViewChoice};
 use std::path::PathBuf;
 
 /// The prompt of a step.

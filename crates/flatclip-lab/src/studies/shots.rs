@@ -4,8 +4,7 @@ use crate::data::Dataset;
 use crate::data::few_shot::draw_shots;
 use crate::flatness::Probe;
 use flatclip::model::Features;
-use flatclip::{Model, Result};
-use flatclip_tensor::Matrix;
+use flatclip::{Matrix, Model, Result};
 
 /// The images of every class that tuning draws for the same seed, as unit-norm features.
 pub(crate) struct ShotFeatures {

@@ -11,10 +11,8 @@ use flatclip::classify::{Certainty, options_of};
 use flatclip::files::write_atomic;
 use flatclip::methods::bank::Radius;
 use flatclip::methods::{AdapterSpec, Confidence};
-use flatclip::progress::Progress;
-use flatclip::prompt::Prompt;
 use flatclip::settings::parse_settings;
-use flatclip::{Error, Result};
+use flatclip::{Error, Progress, Prompt, Result};
 use std::path::{Path, PathBuf};
 
 /// A grid of evaluations.

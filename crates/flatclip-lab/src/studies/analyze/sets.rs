@@ -9,9 +9,7 @@ use flatclip::methods::adapters::stss::Stss;
 use flatclip::methods::probability::logits;
 use flatclip::methods::{Adapter as _, Task, ViewSet};
 use flatclip::model::Features;
-use flatclip::progress::Progress;
-use flatclip::{Error, Model, Result};
-use flatclip_tensor::Matrix;
+use flatclip::{Error, Matrix, Model, Progress, Result};
 use std::collections::BTreeSet;
 
 /// Images per call of the image tower.
