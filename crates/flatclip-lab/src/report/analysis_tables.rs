@@ -2,6 +2,7 @@
 //! lies.
 
 use super::{AnalysedSet, AnalysisRecord, Cell, Table};
+use crate::flatness::WorstEntropy;
 
 /// Where the paper's statement and its proof differ, and what is used here.
 pub(super) const SLIPS: &str = "Theorem 4 is printed with 2 mu R_n; its proof, and Theorem 1, have 2 sqrt(2) mu R_n. Both forms are in \
@@ -160,10 +161,8 @@ impl AnalysisRecord {
                 set.images, set.name, worst.directions
             );
             row(format!("left side H^rho, {word} set"), left.mean, LOWER, how);
-            let how = format!(
-                "mean over {} of them: ascent with {} steps, 1 start, with the floor",
-                worst.images, worst.steps
-            );
+            let WorstEntropy { images, steps, .. } = worst;
+            let how = format!("mean over {images} of them: ascent with {steps} steps, 1 start, with the floor");
             row(format!("the same by ascent, {word} set"), worst.ascent_floored, LOWER, how);
             let how = format!("what all but {} of the random-direction estimates are below", b.delta);
             row(format!("pointwise left side, {word} set"), left.pointwise, LOWER, how);
@@ -172,12 +171,8 @@ impl AnalysisRecord {
 
     fn training_rows(&self, row: &mut dyn FnMut(String, f64, &str, String)) {
         let (b, w) = (&self.bound, &self.bound.worst_case);
-        row(
-            "training loss at the prompt".into(),
-            w.centre,
-            ESTIMATE,
-            format!("mean cross-entropy of {}", self.training),
-        );
+        let how = format!("mean cross-entropy of {}", self.training);
+        row("training loss at the prompt".into(), w.centre, ESTIMATE, how);
         let how = format!("largest of {} contexts within radius {}: {}", w.contexts, w.radius, w.found_by());
         row("sharpness, one eps for all images".into(), w.sharpness(), LOWER, how);
         let how = format!(
@@ -185,15 +180,9 @@ impl AnalysisRecord {
             w.own_steps, w.own_images, w.images
         );
         row("hat H^rho_S".into(), w.per_image, LOWER, how);
-        let how = format!(
-            "the larger of both sets, of the random-direction estimates, delta = {}{}",
-            b.delta,
-            if (self.near.images.min(self.far.images) as f64) < 2.0 / b.delta {
-                "; too few images for this quantile: the largest"
-            } else {
-                ""
-            }
-        );
+        let few = (self.near.images.min(self.far.images) as f64) < 2.0 / b.delta;
+        let few = if few { "; too few images for this quantile: the largest" } else { "" };
+        let how = format!("the larger of both sets, of the random-direction estimates, delta = {}{few}", b.delta);
         row("Q(delta/2)".into(), b.quantile, ESTIMATE, how);
         let how = format!(
             "ln(1/eta) with eta = {}; the largest loss found without the floor is {:.2}, {:.0} % of the training images have an output \
@@ -234,11 +223,8 @@ impl AnalysisRecord {
         let how = format!("\u{b1} {:.2} nats (standard error)", t.complexity_error());
         row("2 sqrt(2) mu R_n, as Theorem 1 and the proof".into(), t.complexity, LOWER, how);
         row("ln K".into(), b.largest_entropy, UPPER, format!("K = {}: no entropy is larger", b.classes));
-        let sides = [
-            ("nearer", t.right_as_printed.0, t.right.0, t.beta.0),
-            ("farther", t.right_as_printed.1, t.right.1, t.beta.1),
-        ];
-        for (word, printed, right, beta) in sides {
+        let (near, far) = ((t.right_as_printed.0, t.right.0, t.beta.0), (t.right_as_printed.1, t.right.1, t.beta.1));
+        for (word, (printed, right, beta)) in [("nearer", near), ("farther", far)] {
             for (form, right) in [("2 mu R_n", printed), ("2 sqrt(2) mu R_n", right)] {
                 let vacuous = if right > b.largest_entropy { "VACUOUS: above ln K" } else { "below ln K" };
                 let how = format!("{vacuous}; M from above, d, hat H^rho and R_n from below");
