@@ -90,10 +90,11 @@ impl Pricing<'_> {
             }
             Work::Sweep(work) => {
                 let SweepWork { prompt, method, seed, .. } = work;
+                let asked = self.store.request.views.or(self.store.recipe.views);
                 let cells: usize = work.axes.iter().map(|axis| axis.values.len()).product();
                 let mut all = Estimate::default();
                 for data in &work.data {
-                    let views = views(work.policy, None, method, data)?;
+                    let views = views(work.policy, asked, method, data)?;
                     let one = self.run(data, prompt, (method, &toml::Table::new()), views, *seed, 1)?;
                     all += Estimate { compute: cells as f64 * one.compute, ..one };
                 }
