@@ -14,29 +14,29 @@ use std::path::Path;
 pub fn paired_table(runs: &[Run], reference: Option<&str>) -> Result<Table> {
     let names = row_names(runs);
     let chosen = reference.map(|word| find_row(runs, &names, word)).transpose()?;
-    let (mut compared, mut alone): (Vec<Compared<'_>>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut compared, mut alone): (Vec<(&Run, [&String; 2], Paired)>, Vec<String>) = (Vec::new(), Vec::new());
     for (number, run) in runs.iter().enumerate() {
         let first_row = || (0..runs.len()).find(|&i| is_on(&runs[i], run)).map(|i| &names[i]);
         let Some(row) = chosen.as_ref().or_else(first_row).filter(|row| **row != names[number]) else { continue };
         match partner(runs, &names, row, run) {
             Some(first) => {
                 let (a, b) = common(&first.records()?, &run.records()?);
-                compared.push(Compared { run, first: row, second: &names[number], found: paired(&a, &b, 1000, 0) });
+                compared.push((run, [row, &names[number]], paired(&a, &b, 1000, 0)));
             }
             None => alone.push(format!("{} on {} (seed {})", names[number], run.provenance.dataset, run.config.seed)),
         }
     }
     let mut table = Table::of("Paired comparison", compared)
-        .column("second", |row| Cell::text(row.second))
-        .column("first", |row| Cell::text(row.first))
-        .column("data", |row| Cell::text(&row.run.provenance.dataset))
-        .column("seed", |row| Cell::text(row.run.config.seed.to_string()))
-        .column("samples", |row| Cell::count(row.found.count))
-        .column("only first", |row| Cell::count(row.found.only_first))
-        .column("only second", |row| Cell::count(row.found.only_second))
-        .column("difference", |row| Cell::difference(&row.found))
-        .column("95 %", |row| Cell::signed_interval(&row.found))
-        .column("p (McNemar)", |row| Cell::p_value(row.found.p_value))
+        .column("second", |(_, [_, second], _)| Cell::text(*second))
+        .column("first", |(_, [first, _], _)| Cell::text(*first))
+        .column("data", |(run, ..)| Cell::text(&run.provenance.dataset))
+        .column("seed", |(run, ..)| Cell::text(run.config.seed.to_string()))
+        .column("samples", |(.., found)| Cell::count(found.count))
+        .column("only first", |(.., found)| Cell::count(found.only_first))
+        .column("only second", |(.., found)| Cell::count(found.only_second))
+        .column("difference", |(.., found)| Cell::difference(found))
+        .column("95 %", |(.., found)| Cell::signed_interval(found))
+        .column("p (McNemar)", |(.., found)| Cell::p_value(found.p_value))
         .with_note(
             "difference of top-1 in points, second minus first, on the samples that both answered; exact test, paired bootstrap; \
              runs of the same seed are compared, or with the only run of the reference",
@@ -45,13 +45,6 @@ pub fn paired_table(runs: &[Run], reference: Option<&str>) -> Result<Table> {
         table.notes.push(format!("not compared, since the reference has no such run: {}", alone.join("; ")));
     }
     Ok(table)
-}
-
-struct Compared<'a> {
-    run: &'a Run,
-    first: &'a String,
-    second: &'a String,
-    found: Paired,
 }
 
 fn is_on(other: &Run, run: &Run) -> bool {

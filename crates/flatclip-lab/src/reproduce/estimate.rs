@@ -1,7 +1,7 @@
 //! Estimates the cost of a plan before any step starts: images x views at the rate of this machine, the number of training
 //! steps times the duration of one, and the disk space of the feature cache.
 
-use super::step_store::{State, StepStore};
+use super::step_store::{State, StepStore, split_of, templates};
 use super::{EvaluateWork, Plan, PromptSource, ReproduceRequest, Step, SweepWork, Work};
 use crate::bench::Rates;
 use crate::data::{Known, Split};
@@ -10,7 +10,6 @@ use crate::{TuneRequest, ViewChoice};
 use flatclip::image::views::ViewPolicy;
 use flatclip::methods::policy::policy_for;
 use flatclip::methods::{Registry, adapter};
-use flatclip::prompt::{Prompt, PromptContent};
 use flatclip::{Model, Progress, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -101,7 +100,7 @@ impl Pricing<'_> {
                 Ok(all)
             }
             Work::Landscape(work) => {
-                let split = super::step_store::split_of(work.shots);
+                let split = split_of(work.shots);
                 let text = self.rates.text(self.classes(&work.data, split))?;
                 let surfaces = work.prompts.len() * if work.shots > 0 { 1 } else { 2 };
                 let compute = (surfaces * work.points * work.points) as f64 * text;
@@ -131,7 +130,7 @@ impl Pricing<'_> {
         let encoding = self.encode(data, seed, policy, views, share)?;
         let (classes, images) = (self.classes(data, Split::Test), self.images(data).div_ceil(share));
         // C-TPT tunes every template of an ensemble.
-        let times = if method == "c-tpt" { templates(prompt)? } else { 1 };
+        let times = if method == "c-tpt" { texts(prompt)? } else { 1 };
         let answers = (times * images) as f64 * self.rates.answer(method, options, views, classes)?;
         Ok(Estimate { compute: answers + self.texts(prompt, method, options, classes)?, ..encoding })
     }
@@ -162,7 +161,7 @@ impl Pricing<'_> {
         if self.store.model.config().text.is_none() {
             return Ok(0.0);
         }
-        let texts = templates(prompt)?;
+        let texts = texts(prompt)?;
         let spec = adapter(method)?;
         let around = spec.complete(options)?.get("perturbations").and_then(toml::Value::as_integer).unwrap_or(0);
         Ok((texts + around.max(0) as usize) as f64 * self.rates.text(classes)?)
@@ -182,14 +181,11 @@ impl Pricing<'_> {
 }
 
 /// Number of texts per class.
-fn templates(prompt: &PromptSource) -> Result<usize> {
-    Ok(match prompt {
-        PromptSource::Text(word) => match Prompt::parse(word)?.content {
-            PromptContent::Templates(templates) => templates.len(),
-            _ => 1,
-        },
-        _ => 1,
-    })
+fn texts(prompt: &PromptSource) -> Result<usize> {
+    match prompt {
+        PromptSource::Text(word) => Ok(templates(word)?.len().max(1)),
+        _ => Ok(1),
+    }
 }
 
 fn key(data: &str, seed: u64, policy: ViewPolicy, views: usize) -> String {

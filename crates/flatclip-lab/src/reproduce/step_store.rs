@@ -75,14 +75,7 @@ impl<'a> StepStore<'a> {
             PromptSource::OwnTemplates => PromptChoice::OwnTemplates,
             PromptSource::Text(word) => PromptChoice::One(Prompt::parse(word)?.into()),
             PromptSource::Described(word, file) => {
-                let templates = match (word.as_str(), word) {
-                    ("own", _) => Vec::new(),
-                    (_, word) => match Prompt::parse(word)?.content {
-                        PromptContent::Templates(templates) => templates,
-                        _ => Vec::new(),
-                    },
-                };
-                PromptChoice::Described { templates, file: file.clone() }
+                PromptChoice::Described { templates: templates(word)?, file: file.clone() }
             }
             PromptSource::Tuned(dir) => PromptChoice::One(self.named(Prompt::open(dir)?)),
             PromptSource::File(path) => PromptChoice::One(self.named(given(path)?)),
@@ -191,6 +184,17 @@ impl<'a> StepStore<'a> {
             digest = digest.part(stream_hash(&dataset, &stream)).part(dataset.classes_hash());
         }
         Ok(digest.key())
+    }
+}
+
+/// The templates that a word stands for; none for the data set's own.
+pub(super) fn templates(word: &str) -> Result<Vec<String>> {
+    match word {
+        "own" => Ok(Vec::new()),
+        word => match Prompt::parse(word)?.content {
+            PromptContent::Templates(templates) => Ok(templates),
+            _ => Ok(Vec::new()),
+        },
     }
 }
 
