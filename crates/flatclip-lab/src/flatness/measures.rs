@@ -5,7 +5,7 @@
 
 use super::{Directions, Probe};
 use flatclip::Result;
-use flatclip::model::{ClassTokens, Context, TextTower};
+use flatclip::methods::Task;
 use flatclip::surface::losses;
 use serde::{Deserialize, Serialize};
 
@@ -55,15 +55,8 @@ const ANGLES: usize = 24;
 
 impl Flatness {
     /// Evaluates the loss on circles of the given radii in every plane (not interpolated from a grid).
-    pub fn measure(
-        tower: &dyn TextTower,
-        classes: &ClassTokens,
-        context: &Context,
-        planes: &[Directions],
-        radii: &[f32],
-        logit_scale: f32,
-        probes: &[Probe],
-    ) -> Result<Vec<Self>> {
+    pub fn measure(task: &Task, planes: &[Directions], radii: &[f32], probes: &[Probe]) -> Result<Vec<Self>> {
+        let (side, context) = (task.text_side("landscape")?, task.start_context("landscape")?);
         let mut contexts = vec![context.clone()];
         for directions in planes {
             for &radius in radii {
@@ -73,7 +66,7 @@ impl Flatness {
                 }
             }
         }
-        let losses = losses(tower, classes, &contexts, logit_scale, probes)?;
+        let losses = losses(side.tower, side.tokens, &contexts, task.logit_scale, probes)?;
         Ok(probes.iter().zip(&losses).map(|(probe, losses)| Self::from_losses(&probe.name, radii, losses)).collect())
     }
 

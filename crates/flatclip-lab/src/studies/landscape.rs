@@ -253,7 +253,7 @@ fn measure(
     let scale = task.logit_scale;
     let surfaces = Surface::compute(side.tower, side.tokens, context, &planes[0], grid, scale, &probes, before, on_row);
     progress.finish();
-    let flatness = Flatness::measure(side.tower, side.tokens, context, planes, &RADII, scale, &probes)?;
+    let flatness = Flatness::measure(task, planes, &RADII, &probes)?;
     let whole = |((surface, flatness), panel): ((Surface, Flatness), Panel)| {
         let png = panel.image.as_ref().map(encode_png).transpose()?;
         let image = png.as_deref().map(data_address);
