@@ -65,17 +65,11 @@ pub(super) fn files(bench: &mut Workbench<'_>) -> Result<Vec<CaseTiming>> {
     let mut from_files =
         || in_batches(&paths, batch_images(1), open, encode, |_, done: Result<()>| done.map(|()| true));
     let mut from_pixels = || {
-        let calls = FILES.div_ceil(views);
-        let mut left = FILES;
-        (0..calls).try_for_each(|_| {
-            let count = left.min(views);
-            left -= count;
-            clip.encode_images(&pixels[..count * pixels.len() / views], count).map(drop)
-        })
+        let mut counts = (0..FILES).step_by(views).map(|done| views.min(FILES - done));
+        counts.try_for_each(|count| clip.encode_images(&pixels[..count * pixels.len() / views], count).map(drop))
     };
-    let names = [format!("files {FILES}, one view each"), format!("views {FILES}, {views} per call")];
-    let ratio = "rate of files / rate of encode-views";
-    in_turns(bench, [names[1].clone(), names[0].clone()], ratio, [&mut from_pixels, &mut from_files])
+    let names = [format!("views {FILES}, {views} per call"), format!("files {FILES}, one view each")];
+    in_turns(bench, names, "rate of files / rate of encode-views", [&mut from_pixels, &mut from_files])
 }
 
 /// Views scored by STSS from ready features: the score of every view, and lower bounds where they suffice. The features are drawn:

@@ -3,7 +3,7 @@
 use super::rows::{distinct, row_names};
 use super::{Cell, Run, Table};
 use crate::eval::Record;
-use crate::eval::metrics::{Paired, paired};
+use crate::eval::metrics::paired;
 use flatclip::methods::adapter;
 use flatclip::{Error, Result};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::path::Path;
 pub fn paired_table(runs: &[Run], reference: Option<&str>) -> Result<Table> {
     let names = row_names(runs);
     let chosen = reference.map(|word| find_row(runs, &names, word)).transpose()?;
-    let (mut compared, mut alone): (Vec<(&Run, [&String; 2], Paired)>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut compared, mut alone) = (Vec::new(), Vec::new());
     for (number, run) in runs.iter().enumerate() {
         let first_row = || (0..runs.len()).find(|&i| is_on(&runs[i], run)).map(|i| &names[i]);
         let Some(row) = chosen.as_ref().or_else(first_row).filter(|row| **row != names[number]) else { continue };

@@ -147,10 +147,8 @@ pub(super) mod tests {
         assert_eq!(distinct(&names).len(), 4);
         let mut plain = run(1, "p", 0.5, "f32");
         (plain.provenance.prompt, plain.config.method) = ("template".into(), "zero-shot".into());
-        let mut foreign = plain.clone();
-        foreign.config.method = "bca".into();
-        let mut other = plain.clone();
-        other.config.method = "adapt".into();
+        let [mut foreign, mut other] = [plain.clone(), plain.clone()];
+        (foreign.config.method, other.config.method) = ("bca".into(), "adapt".into());
         let mut runs = [foreign, run(1, "p", 0.5, "f32"), other, plain];
         let rows = |runs: &[Run]| distinct(&row_names(runs));
         RowOrder::Given.sort(&mut runs);
