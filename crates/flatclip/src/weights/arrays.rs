@@ -1,6 +1,6 @@
 //! Arrays of other programs in npz or safetensors files, read sequentially: a file may be larger than memory.
 
-use super::bytes::{Bytes, Dtype, Packing, count};
+use super::bytes::{Bytes, Dtype, Packing, count, signed};
 use super::{npy, safetensors, zip};
 use crate::error::quoted;
 use crate::{Error, Result};
@@ -32,10 +32,8 @@ struct Array {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Element {
     Number(Dtype),
-    /// Text with this many characters of four bytes.
-    Unicode(usize),
-    /// This many bytes.
-    Ascii(usize),
+    /// Text with this many characters of four bytes (Unicode) or of one.
+    Text(usize, usize),
     Other(String),
 }
 
@@ -113,26 +111,20 @@ impl ArrayFile {
             return Err(self.wrong(name, "whole numbers", &array.element));
         };
         let bytes = self.take(name, array, total * dtype.size())?;
-        let signed = |chunk: &[u8]| {
-            let sign = if dtype != Dtype::U8 && chunk.last().is_some_and(|byte| byte & 0x80 != 0) { 0xff } else { 0 };
-            let mut wide = [sign; 8];
-            wide[..chunk.len()].copy_from_slice(chunk);
-            i64::from_le_bytes(wide)
-        };
-        Ok(bytes.chunks_exact(dtype.size()).map(signed).collect())
+        let integer = |chunk: &[u8]| if dtype == Dtype::U8 { i64::from(chunk[0]) } else { signed(chunk) };
+        Ok(bytes.chunks_exact(dtype.size()).map(integer).collect())
     }
 
     /// All texts of a NumPy array; more than `most` are refused.
     pub fn texts(&self, name: &str, most: usize) -> Result<Vec<String>> {
         let (array, total) = (self.array(name)?, self.total(name, most)?);
-        let size = match array.element {
-            Element::Unicode(length) => length.saturating_mul(4),
-            Element::Ascii(length) => length,
-            _ => return Err(self.wrong(name, "texts", &array.element)),
+        let Element::Text(length, width) = array.element else {
+            return Err(self.wrong(name, "texts", &array.element));
         };
+        let size = length.saturating_mul(width);
         let bytes = self.take(name, array, total.saturating_mul(size))?;
-        let text = |chunk: &[u8]| match array.element {
-            Element::Unicode(_) => {
+        let text = |chunk: &[u8]| match width {
+            4 => {
                 let (letters, _) = chunk.as_chunks::<4>();
                 let codes = letters.iter().map(|letter| u32::from_le_bytes(*letter)).take_while(|&code| code != 0);
                 codes.map(char::from_u32).collect::<Option<String>>()
@@ -151,9 +143,9 @@ impl ArrayFile {
     }
 
     fn total(&self, name: &str, most: usize) -> Result<usize> {
-        let shape = &self.array(name)?.shape;
-        count(shape).filter(|&total| total <= most).ok_or_else(|| {
-            let asked = count(shape).map_or(u64::MAX, |total| total as u64);
+        let total = count(&self.array(name)?.shape);
+        total.filter(|&total| total <= most).ok_or_else(|| {
+            let asked = total.map_or(u64::MAX, |total| total as u64);
             let what = format!("{}: entries of `{}`", self.path.display(), quoted(name));
             Error::Limit { what, asked, allowed: most as u64, hint: "this is not what it is named".into() }
         })
@@ -174,7 +166,7 @@ impl ArrayFile {
     fn wrong(&self, name: &str, expected: &str, found: &Element) -> Error {
         let found = match found {
             Element::Number(dtype) => dtype.name().to_owned(),
-            Element::Unicode(_) | Element::Ascii(_) => "texts".to_owned(),
+            Element::Text(..) => "texts".to_owned(),
             Element::Other(code) => format!("numpy's type {}", quoted(code)),
         };
         bad(&self.path, format!("`{}`: expected {expected}, found {found}", quoted(name)))
@@ -265,23 +257,12 @@ fn from_npz(path: &Path) -> Result<Opened> {
 
 /// NumPy's code of a type, and the bytes of an entry; 0 where it is not known.
 fn element_of(descr: &str) -> (Element, usize) {
-    let number = |dtype: Dtype| (Element::Number(dtype), dtype.size());
     let texts = |kind: &str| descr.strip_prefix(kind).and_then(|length| length.parse::<usize>().ok());
-    match descr {
-        "<f4" => number(Dtype::F32),
-        "<f2" => number(Dtype::F16),
-        "<f8" => number(Dtype::F64),
-        "<i8" | "<u8" => number(Dtype::I64),
-        "<i4" => number(Dtype::I32),
-        "<i2" => number(Dtype::I16),
-        "|i1" => number(Dtype::I8),
-        "|u1" => number(Dtype::U8),
-        "|b1" => number(Dtype::Bool),
-        other => match (texts("<U"), texts("|S")) {
-            (Some(n), _) => (Element::Unicode(n), n.saturating_mul(4)),
-            (_, Some(n)) => (Element::Ascii(n), n),
-            _ => (Element::Other(other.to_owned()), 0),
-        },
+    match (Dtype::of_numpy(descr), texts("<U"), texts("|S")) {
+        (Some(dtype), ..) => (Element::Number(dtype), dtype.size()),
+        (_, Some(n), _) => (Element::Text(n, 4), n.saturating_mul(4)),
+        (.., Some(n)) => (Element::Text(n, 1), n),
+        _ => (Element::Other(descr.to_owned()), 0),
     }
 }
 

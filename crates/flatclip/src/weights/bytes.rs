@@ -197,30 +197,45 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// In the order of the variants: bytes of one number, name, torch's storage class, NumPy's code.
+    const ALL: [(Self, usize, &str, &str, Option<&str>); 10] = [
+        (Self::F64, 8, "f64", "DoubleStorage", Some("<f8")),
+        (Self::F32, 4, "f32", "FloatStorage", Some("<f4")),
+        (Self::F16, 2, "f16", "HalfStorage", Some("<f2")),
+        (Self::Bf16, 2, "bf16", "BFloat16Storage", None),
+        (Self::I64, 8, "i64", "LongStorage", Some("<i8")),
+        (Self::I32, 4, "i32", "IntStorage", Some("<i4")),
+        (Self::I16, 2, "i16", "ShortStorage", Some("<i2")),
+        (Self::I8, 1, "i8", "CharStorage", Some("|i1")),
+        (Self::U8, 1, "u8", "ByteStorage", Some("|u1")),
+        (Self::Bool, 1, "bool", "BoolStorage", Some("|b1")),
+    ];
+
+    /// The type of a storage class of the module `torch`.
+    pub(super) fn of_torch(class: &str) -> Option<Self> {
+        Self::ALL.iter().find(|row| row.3 == class).map(|row| row.0)
+    }
+
+    /// The type that safetensors headers name. Larger unsigned numbers count as signed ones.
+    pub(super) fn of_safetensors(word: &str) -> Option<Self> {
+        let named = |word: &str| Self::ALL.iter().find(|row| row.2.to_uppercase() == word).map(|row| row.0);
+        named(word).or_else(|| named(&format!("I{}", word.strip_prefix('U')?)))
+    }
+
+    /// The type of NumPy's code.
+    pub(super) fn of_numpy(code: &str) -> Option<Self> {
+        let code = if code == "<u8" { "<i8" } else { code };
+        Self::ALL.iter().find(|row| row.4 == Some(code)).map(|row| row.0)
+    }
+
     /// Bytes of one number.
     pub fn size(self) -> usize {
-        match self {
-            Self::F64 | Self::I64 => 8,
-            Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::Bf16 | Self::I16 => 2,
-            Self::I8 | Self::U8 | Self::Bool => 1,
-        }
+        Self::ALL[self as usize].1
     }
 
     /// Short name: `f32`, `bf16`, ...
     pub fn name(self) -> &'static str {
-        match self {
-            Self::F64 => "f64",
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::I64 => "i64",
-            Self::I32 => "i32",
-            Self::I16 => "i16",
-            Self::I8 => "i8",
-            Self::U8 => "u8",
-            Self::Bool => "bool",
-        }
+        Self::ALL[self as usize].2
     }
 
     /// Little-endian bytes as f32.
@@ -260,6 +275,13 @@ pub(crate) fn count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
 }
 
+/// A little-endian two's complement number of at most eight bytes.
+pub(super) fn signed(bytes: &[u8]) -> i64 {
+    let mut wide = [if bytes.last().is_some_and(|b| b & 0x80 != 0) { 0xff } else { 0 }; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    i64::from_le_bytes(wide)
+}
+
 fn row_major(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for i in (1..shape.len()).rev() {
@@ -269,6 +291,23 @@ fn row_major(shape: &[usize]) -> Vec<usize> {
 }
 
 impl Stored {
+    /// The same values with the dimensions in reverse order.
+    pub(super) fn transposed(mut self) -> Self {
+        let mut strides = self.strides.take().unwrap_or_else(|| row_major(&self.shape));
+        strides.reverse();
+        self.shape.reverse();
+        Self { strides: Some(strides), ..self }
+    }
+
+    /// Removes leading dimensions of one element, down to `dims`.
+    pub(super) fn without_ones(mut self, dims: usize) -> Self {
+        let ones = self.shape.iter().take_while(|&&size| size == 1).count();
+        let ones = ones.min(self.shape.len().saturating_sub(dims));
+        self.shape.drain(..ones);
+        self.strides.iter_mut().for_each(|strides| drop(strides.drain(..ones)));
+        self
+    }
+
     /// The values, row-major, as f32.
     pub(crate) fn values(&self) -> Result<Vec<f32>> {
         let path = &self.bytes.source.path;
@@ -303,17 +342,13 @@ impl Stored {
 }
 
 fn gather(values: &[f32], shape: &[usize], strides: &[usize], total: usize) -> Vec<f32> {
-    let mut out = Vec::with_capacity(total);
-    let mut index = vec![0usize; shape.len()];
-    for _ in 0..total {
-        out.push(values[index.iter().zip(strides).map(|(i, s)| i * s).sum::<usize>()]);
-        for axis in (0..shape.len()).rev() {
-            index[axis] += 1;
-            if index[axis] < shape[axis] {
-                break;
-            }
-            index[axis] = 0;
+    let value = |at: usize| {
+        let (mut rest, mut place) = (at, 0);
+        for (size, stride) in shape.iter().zip(strides).rev() {
+            place += rest % size * stride;
+            rest /= size;
         }
-    }
-    out
+        values[place]
+    };
+    (0..total).map(value).collect()
 }

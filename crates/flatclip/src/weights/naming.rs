@@ -3,6 +3,7 @@
 use super::bytes::{Dtype, Stored, bad};
 use super::towers::naflex;
 use crate::Result;
+use Change::{Flat, Part, Plain, Transposed};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -20,62 +21,38 @@ pub enum Naming {
     BareImageTower,
 }
 
-/// How a canonical tensor is made from the tensors of the file.
+/// The tensors of the file that make a canonical one, concatenated along the rows: usually one. Some files store queries, keys
+/// and values or the halves of a gated MLP separately; a missing part is zero.
 #[derive(Clone, Debug)]
-pub(crate) enum Recipe {
-    Plain(Stored),
-    /// Transposed: Hugging Face stores projections as `Linear` weights.
-    Transposed(Stored),
-    /// Weights that the file stores separately (queries, keys, values; the halves of a gated MLP), concatenated along the rows.
-    /// Missing parts are zero.
-    Stacked(Vec<Option<Stored>>),
-}
+pub(crate) struct Recipe(Vec<Option<Stored>>);
 
 impl Recipe {
     /// The stored number type; f32 if parts have different types.
     pub(crate) fn dtype(&self) -> Dtype {
-        match self {
-            Self::Plain(stored) | Self::Transposed(stored) => stored.dtype,
-            Self::Stacked(parts) => {
-                let mut dtypes = parts.iter().flatten().map(|part| part.dtype);
-                let first = dtypes.next().unwrap_or(Dtype::F32);
-                if dtypes.all(|dtype| dtype == first) { first } else { Dtype::F32 }
-            }
-        }
+        let mut dtypes = self.0.iter().flatten().map(|part| part.dtype);
+        let first = dtypes.next().unwrap_or(Dtype::F32);
+        if dtypes.all(|dtype| dtype == first) { first } else { Dtype::F32 }
     }
 
     pub(crate) fn shape(&self) -> Vec<usize> {
-        match self {
-            Self::Plain(stored) => stored.shape.clone(),
-            Self::Transposed(stored) => stored.shape.iter().rev().copied().collect(),
-            Self::Stacked(parts) => {
-                let mut shape = parts.iter().flatten().next().map(|part| part.shape.clone()).unwrap_or_default();
-                let own = shape.first().copied().unwrap_or(0);
-                let rows = |part: &Option<Stored>| part.as_ref().map_or(own, |p| p.shape.first().copied().unwrap_or(0));
-                let rows = parts.iter().map(rows).fold(0, usize::saturating_add);
-                if let Some(first) = shape.first_mut() {
-                    *first = rows;
-                }
-                shape
-            }
+        let mut shape = self.0.iter().flatten().next().map(|part| part.shape.clone()).unwrap_or_default();
+        let own = shape.first().copied().unwrap_or(0);
+        let rows = |part: &Option<Stored>| part.as_ref().map_or(own, |p| p.shape.first().copied().unwrap_or(0));
+        let rows = self.0.iter().map(rows).fold(0, usize::saturating_add);
+        if let Some(first) = shape.first_mut() {
+            *first = rows;
         }
+        shape
     }
 
     pub(crate) fn values(&self) -> Result<Vec<f32>> {
-        match self {
-            Self::Plain(stored) => stored.values(),
-            Self::Transposed(stored) => {
-                let values = stored.values()?;
-                let &[rows, cols] = stored.shape.as_slice() else { return Ok(values) };
-                Ok((0..cols).flat_map(|c| (0..rows).map(move |r| (r, c))).map(|(r, c)| values[r * cols + c]).collect())
-            }
-            Self::Stacked(parts) => {
-                let parts = parts.iter().map(|part| part.as_ref().map(Stored::values).transpose());
-                let parts = parts.collect::<Result<Vec<_>>>()?;
-                let size = parts.iter().flatten().next().map_or(0, Vec::len);
-                Ok(parts.into_iter().flat_map(|part| part.unwrap_or_else(|| vec![0.0; size])).collect())
-            }
+        if let [Some(whole)] = self.0.as_slice() {
+            return whole.values();
         }
+        let parts = self.0.iter().map(|part| part.as_ref().map(Stored::values).transpose());
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        let size = parts.iter().flatten().next().map_or(0, Vec::len);
+        Ok(parts.into_iter().flat_map(|part| part.unwrap_or_else(|| vec![0.0; size])).collect())
     }
 }
 
@@ -127,229 +104,193 @@ pub(crate) fn canonical(path: &Path, mut tensors: Vec<Stored>) -> Result<(Naming
         return Err(naflex(path));
     }
     let named = match naming {
-        Naming::OpenAi => tensors.into_iter().map(|t| (t.name.clone(), Recipe::Plain(t))).collect(),
-        Naming::OpenClipCustomText => renamed(path, tensors, open_clip_name, KEY_BIAS)?,
-        Naming::BareImageTower => {
-            tensors.into_iter().map(|t| (format!("visual.{}", t.name), Recipe::Plain(t))).collect()
-        }
-        Naming::HuggingFace => renamed(path, tensors, hugging_face_name, None)?,
+        Naming::OpenAi => renamed(path, tensors, |name| (name.to_owned(), Plain))?,
+        Naming::OpenClipCustomText => renamed(path, tensors, open_clip_name)?,
+        Naming::BareImageTower => renamed(path, tensors, |name| (format!("visual.{name}"), Plain))?,
+        Naming::HuggingFace => renamed(path, tensors, hugging_face_name)?,
     };
     Ok((naming, named))
 }
 
-/// timm's separate queries, keys and values have no bias of the keys.
-const KEY_BIAS: Option<usize> = Some(1);
+/// How the tensor of a file becomes the canonical one.
+#[derive(Clone, Copy)]
+enum Change {
+    Plain,
+    /// Hugging Face stores projections as `Linear` weights.
+    Transposed,
+    /// Leading dimensions of one element are removed, down to this number.
+    Flat(usize),
+    /// One of the parts that are concatenated.
+    Part(usize, &'static Parts),
+}
 
-/// The tensors under the names that `rename` returns, with parts concatenated; `no_bias` is the part without a bias.
+/// Parts that are concatenated to one tensor.
+struct Parts {
+    /// Rows of each, in units of the first.
+    rows: &'static [usize],
+    /// The one that may lack a bias.
+    no_bias: Option<usize>,
+}
+
+/// Queries, keys and values.
+const QKV: &Parts = &Parts { rows: &[1, 1, 1], no_bias: None };
+/// timm's have no bias of the keys.
+const TIMM_QKV: &Parts = &Parts { rows: &[1, 1, 1], no_bias: Some(1) };
+/// Queries, and keys with values.
+const Q_KV: &Parts = &Parts { rows: &[1, 2], no_bias: None };
+/// The halves of a gated MLP.
+const HALVES: &Parts = &Parts { rows: &[1, 1], no_bias: None };
+
+/// The tensors under the names that `rename` returns, with parts concatenated.
 fn renamed(
     path: &Path,
     tensors: Vec<Stored>,
-    rename: fn(&str) -> Renamed,
-    no_bias: Option<usize>,
+    rename: fn(&str) -> (String, Change),
 ) -> Result<BTreeMap<String, Recipe>> {
-    let mut named = BTreeMap::new();
-    let mut stacks: BTreeMap<String, Stack> = BTreeMap::new();
-    for mut tensor in tensors {
-        match rename(&tensor.name) {
-            Renamed::Plain(name) => drop(named.insert(name, Recipe::Plain(tensor))),
-            Renamed::Transposed(name) => drop(named.insert(name, Recipe::Transposed(tensor))),
-            Renamed::Flat(name, dims) => {
-                drop_ones(&mut tensor, dims);
-                named.insert(name, Recipe::Plain(tensor));
+    let (mut named, mut stacks) = (BTreeMap::new(), BTreeMap::new());
+    for tensor in tensors {
+        let (name, change) = rename(&tensor.name);
+        let tensor = match change {
+            Plain => tensor,
+            Transposed => tensor.transposed(),
+            Flat(dims) => tensor.without_ones(dims),
+            Part(part, parts) => {
+                let (_, stack) = stacks.entry(name).or_insert_with(|| (parts, vec![None; parts.rows.len()]));
+                stack[part] = Some(tensor);
+                continue;
             }
-            Renamed::Part(name, part, rows) => {
-                let parts =
-                    &mut stacks.entry(name).or_insert_with(|| Stack { rows, parts: vec![None; rows.len()] }).parts;
-                if let Some(place) = parts.get_mut(part) {
-                    *place = Some(tensor);
-                }
-            }
-        }
+        };
+        named.insert(name, Recipe(vec![Some(tensor)]));
     }
-    for (name, stack) in stacks {
-        stack.check(path, &name, no_bias.filter(|_| stack.rows == QKV && name.ends_with("in_proj_bias")))?;
-        named.insert(name, Recipe::Stacked(stack.parts));
+    for (name, (parts, stack)) in stacks {
+        check_stack(path, &name, parts, &stack)?;
+        named.insert(name, Recipe(stack));
     }
     Ok(named)
 }
 
-/// Removes leading dimensions of one element, down to `dims`.
-fn drop_ones(tensor: &mut Stored, dims: usize) {
-    let ones = tensor.shape.iter().take_while(|&&size| size == 1).count().min(tensor.shape.len().saturating_sub(dims));
-    tensor.shape.drain(..ones);
-    if let Some(strides) = &mut tensor.strides {
-        strides.drain(..ones);
-    }
-}
-
-/// Tensors that are concatenated to one.
-struct Stack {
-    /// Rows of each part, in units of the first.
-    rows: &'static [usize],
-    parts: Vec<Option<Stored>>,
-}
-
-/// Queries, keys and values.
-const QKV: &[usize] = &[1, 1, 1];
-/// Queries, and keys with values.
-const Q_KV: &[usize] = &[1, 2];
-/// The halves of a gated MLP.
-const HALVES: &[usize] = &[1, 1];
-
-impl Stack {
-    /// Every part except the optional one must be present, with consistent shapes.
-    fn check(&self, path: &Path, name: &str, optional: Option<usize>) -> Result<()> {
-        let absent = (0..self.parts.len()).find(|&part| self.parts[part].is_none() && optional != Some(part));
-        let (None, Some(first)) = (absent, &self.parts[0]) else {
-            return Err(bad(path, format!("the parts of `{name}` do not all exist; the file is incomplete")));
-        };
-        for (part, &rows) in self.parts.iter().zip(self.rows) {
-            let Some(part) = part else { continue };
-            let mut expected = first.shape.clone();
-            if let Some(first) = expected.first_mut() {
-                *first = first.saturating_mul(rows);
-            }
-            if part.shape != expected {
-                let found = format!("`{}` has {:?}, expected {expected:?}", part.name, part.shape);
-                return Err(bad(path, format!("the parts of `{name}` differ in shape: {found}")));
-            }
+/// Every part except the optional one must be present, with consistent shapes.
+fn check_stack(path: &Path, name: &str, parts: &Parts, stack: &[Option<Stored>]) -> Result<()> {
+    let optional = parts.no_bias.filter(|_| name.ends_with("in_proj_bias"));
+    let absent = (0..stack.len()).find(|&part| stack[part].is_none() && optional != Some(part));
+    let (None, Some(first)) = (absent, &stack[0]) else {
+        return Err(bad(path, format!("the parts of `{name}` do not all exist; the file is incomplete")));
+    };
+    for (part, &rows) in stack.iter().zip(parts.rows) {
+        let Some(part) = part else { continue };
+        let mut expected = first.shape.clone();
+        if let Some(first) = expected.first_mut() {
+            *first = first.saturating_mul(rows);
         }
-        Ok(())
+        if part.shape != expected {
+            let found = format!("`{}` has {:?}, expected {expected:?}", part.name, part.shape);
+            return Err(bad(path, format!("the parts of `{name}` differ in shape: {found}")));
+        }
     }
+    Ok(())
 }
 
-enum Renamed {
-    Plain(String),
-    Transposed(String),
-    /// With leading dimensions of one element down to this number.
-    Flat(String, usize),
-    /// One of the parts of a [`Stack`] with these rows.
-    Part(String, usize, &'static [usize]),
+/// A name in the file, the canonical name, and what else changes. Each `*` stands for one part between dots: the number of
+/// a block, `weight` or `bias`.
+type Names = &'static [(&'static str, &'static str, Change)];
+
+/// timm's vision transformers, below `visual.trunk.` in the file and `visual.` here.
+const TRUNK: Names = &[
+    ("patch_embed.proj.weight", "conv1.weight", Plain),
+    ("patch_embed.proj.bias", "conv1.bias", Plain),
+    ("cls_token", "class_embedding", Flat(1)),
+    ("pos_embed", "positional_embedding", Flat(2)),
+    ("head.weight", "proj", Transposed),
+    ("head.bias", "proj.bias", Plain),
+    ("norm_pre.*", "ln_pre.*", Plain),
+    ("norm.*", "ln_post.*", Plain),
+    ("attn_pool.latent", "attn_pool.latent", Flat(1)),
+    ("attn_pool.q.*", "attn_pool.in_proj_*", Part(0, Q_KV)),
+    ("attn_pool.kv.*", "attn_pool.in_proj_*", Part(1, Q_KV)),
+    ("attn_pool.proj.*", "attn_pool.out_proj.*", Plain),
+    ("attn_pool.norm.*", "attn_pool.ln_2.*", Plain),
+    ("attn_pool.mlp.fc1.*", "attn_pool.mlp.c_fc.*", Plain),
+    ("attn_pool.mlp.fc2.*", "attn_pool.mlp.c_proj.*", Plain),
+    ("blocks.*.norm1.*", "transformer.resblocks.*.ln_1.*", Plain),
+    ("blocks.*.norm2.*", "transformer.resblocks.*.ln_2.*", Plain),
+    ("blocks.*.attn.qkv.*", "transformer.resblocks.*.attn.in_proj_*", Plain),
+    ("blocks.*.attn.q_proj.*", "transformer.resblocks.*.attn.in_proj_*", Part(0, TIMM_QKV)),
+    ("blocks.*.attn.k_proj.*", "transformer.resblocks.*.attn.in_proj_*", Part(1, TIMM_QKV)),
+    ("blocks.*.attn.v_proj.*", "transformer.resblocks.*.attn.in_proj_*", Part(2, TIMM_QKV)),
+    ("blocks.*.attn.norm.*", "transformer.resblocks.*.attn.ln_inner.*", Plain),
+    ("blocks.*.attn.proj.*", "transformer.resblocks.*.attn.out_proj.*", Plain),
+    ("blocks.*.mlp.fc1.*", "transformer.resblocks.*.mlp.c_fc.*", Plain),
+    ("blocks.*.mlp.fc1_g.*", "transformer.resblocks.*.mlp.c_fc.*", Part(0, HALVES)),
+    ("blocks.*.mlp.fc1_x.*", "transformer.resblocks.*.mlp.c_fc.*", Part(1, HALVES)),
+    ("blocks.*.mlp.norm.*", "transformer.resblocks.*.mlp.ln_inner.*", Plain),
+    ("blocks.*.mlp.fc2.*", "transformer.resblocks.*.mlp.c_proj.*", Plain),
+];
+
+const HUGGING_FACE: Names = &[
+    ("text_model.embeddings.token_embedding.weight", "token_embedding.weight", Plain),
+    ("text_model.embeddings.position_embedding.weight", "positional_embedding", Plain),
+    ("text_model.final_layer_norm.*", "ln_final.*", Plain),
+    ("text_model.head.weight", "text_projection", Transposed),
+    ("text_model.head.bias", "text_projection.bias", Plain),
+    ("text_projection.weight", "text_projection", Transposed),
+    ("visual_projection.weight", "visual.proj", Transposed),
+    ("vision_model.embeddings.patch_embedding.weight", "visual.conv1.weight", Plain),
+    ("vision_model.embeddings.patch_embedding.bias", "visual.conv1.bias", Plain),
+    ("vision_model.embeddings.class_embedding", "visual.class_embedding", Plain),
+    ("vision_model.embeddings.position_embedding.weight", "visual.positional_embedding", Plain),
+    // The misspelling is in the published files.
+    ("vision_model.pre_layrnorm.weight", "visual.ln_pre.weight", Plain),
+    ("vision_model.pre_layrnorm.bias", "visual.ln_pre.bias", Plain),
+    ("vision_model.post_layernorm.weight", "visual.ln_post.weight", Plain),
+    ("vision_model.post_layernorm.bias", "visual.ln_post.bias", Plain),
+    ("vision_model.head.probe", "visual.attn_pool.latent", Flat(1)),
+    ("vision_model.head.attention.in_proj_weight", "visual.attn_pool.in_proj_weight", Plain),
+    ("vision_model.head.attention.in_proj_bias", "visual.attn_pool.in_proj_bias", Plain),
+    ("vision_model.head.attention.out_proj.*", "visual.attn_pool.out_proj.*", Plain),
+    ("vision_model.head.layernorm.*", "visual.attn_pool.ln_2.*", Plain),
+    ("vision_model.head.mlp.fc1.*", "visual.attn_pool.mlp.c_fc.*", Plain),
+    ("vision_model.head.mlp.fc2.*", "visual.attn_pool.mlp.c_proj.*", Plain),
+];
+
+/// The blocks of both towers of transformers, below `text_model.` and `vision_model.`.
+const HUGGING_FACE_BLOCKS: Names = &[
+    ("encoder.layers.*.layer_norm1.*", "transformer.resblocks.*.ln_1.*", Plain),
+    ("encoder.layers.*.layer_norm2.*", "transformer.resblocks.*.ln_2.*", Plain),
+    ("encoder.layers.*.mlp.fc1.*", "transformer.resblocks.*.mlp.c_fc.*", Plain),
+    ("encoder.layers.*.mlp.fc2.*", "transformer.resblocks.*.mlp.c_proj.*", Plain),
+    ("encoder.layers.*.self_attn.q_proj.*", "transformer.resblocks.*.attn.in_proj_*", Part(0, QKV)),
+    ("encoder.layers.*.self_attn.k_proj.*", "transformer.resblocks.*.attn.in_proj_*", Part(1, QKV)),
+    ("encoder.layers.*.self_attn.v_proj.*", "transformer.resblocks.*.attn.in_proj_*", Part(2, QKV)),
+    ("encoder.layers.*.self_attn.out_proj.*", "transformer.resblocks.*.attn.out_proj.*", Plain),
+];
+
+/// The canonical form of a name of the table, behind `prefix`.
+fn looked_up(names: Names, prefix: &str, name: &str) -> Option<(String, Change)> {
+    names.iter().find_map(|&(theirs, ours, change)| {
+        let pairs = || std::iter::zip(theirs.split('.'), name.split('.'));
+        let is_long = theirs.split('.').count() == name.split('.').count();
+        let is_same = is_long && pairs().all(|(pattern, part)| pattern == "*" || pattern == part);
+        let parts = pairs().filter(|(pattern, _)| *pattern == "*");
+        let ours = || parts.fold(format!("{prefix}{ours}"), |ours, (_, part)| ours.replacen('*', part, 1));
+        is_same.then(|| (ours(), change))
+    })
 }
 
 /// `CustomTextCLIP`: the text tower under `text.`, the image tower plain or timm's under `visual.trunk.`.
-fn open_clip_name(name: &str) -> Renamed {
+fn open_clip_name(name: &str) -> (String, Change) {
     if let Some(trunk) = name.strip_prefix("visual.trunk.") {
-        return trunk_name(trunk).unwrap_or_else(|| Renamed::Plain(name.to_owned()));
+        return looked_up(TRUNK, "visual.", trunk).unwrap_or_else(|| (name.to_owned(), Plain));
     }
     match name.strip_prefix("text.").unwrap_or(name) {
-        "text_projection.weight" => Renamed::Transposed("text_projection".into()),
-        other => Renamed::Plain(other.to_owned()),
+        "text_projection.weight" => ("text_projection".to_owned(), Transposed),
+        other => (other.to_owned(), Plain),
     }
 }
 
-/// The names of timm's vision transformers.
-fn trunk_name(name: &str) -> Option<Renamed> {
-    let fixed = match name {
-        "patch_embed.proj.weight" => "visual.conv1.weight",
-        "patch_embed.proj.bias" => "visual.conv1.bias",
-        "cls_token" => return Some(Renamed::Flat("visual.class_embedding".into(), 1)),
-        "pos_embed" => return Some(Renamed::Flat("visual.positional_embedding".into(), 2)),
-        "attn_pool.latent" => return Some(Renamed::Flat("visual.attn_pool.latent".into(), 1)),
-        "head.weight" => return Some(Renamed::Transposed("visual.proj".into())),
-        "head.bias" => "visual.proj.bias",
-        _ => return trunk_part(name),
+fn hugging_face_name(name: &str) -> (String, Change) {
+    let block = || match name.strip_prefix("text_model.") {
+        Some(block) => looked_up(HUGGING_FACE_BLOCKS, "", block),
+        None => looked_up(HUGGING_FACE_BLOCKS, "visual.", name.strip_prefix("vision_model.")?),
     };
-    Some(Renamed::Plain(fixed.to_owned()))
-}
-
-fn trunk_part(name: &str) -> Option<Renamed> {
-    let (part, kind) = name.rsplit_once('.')?;
-    if let Some(pool) = part.strip_prefix("attn_pool.") {
-        let ours = match pool {
-            "q" => return Some(Renamed::Part(format!("visual.attn_pool.in_proj_{kind}"), 0, Q_KV)),
-            "kv" => return Some(Renamed::Part(format!("visual.attn_pool.in_proj_{kind}"), 1, Q_KV)),
-            "proj" => "out_proj",
-            "norm" => "ln_2",
-            "mlp.fc1" => "mlp.c_fc",
-            "mlp.fc2" => "mlp.c_proj",
-            _ => return None,
-        };
-        return Some(Renamed::Plain(format!("visual.attn_pool.{ours}.{kind}")));
-    }
-    let Some((layer, part)) = part.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) else {
-        let ours = match part {
-            "norm_pre" => "ln_pre",
-            "norm" => "ln_post",
-            _ => return None,
-        };
-        return Some(Renamed::Plain(format!("visual.{ours}.{kind}")));
-    };
-    let block = format!("visual.transformer.resblocks.{layer}");
-    let ours = match part {
-        "norm1" => "ln_1",
-        "norm2" => "ln_2",
-        "attn.qkv" => return Some(Renamed::Plain(format!("{block}.attn.in_proj_{kind}"))),
-        "attn.q_proj" => return Some(Renamed::Part(format!("{block}.attn.in_proj_{kind}"), 0, QKV)),
-        "attn.k_proj" => return Some(Renamed::Part(format!("{block}.attn.in_proj_{kind}"), 1, QKV)),
-        "attn.v_proj" => return Some(Renamed::Part(format!("{block}.attn.in_proj_{kind}"), 2, QKV)),
-        "attn.norm" => "attn.ln_inner",
-        "attn.proj" => "attn.out_proj",
-        "mlp.fc1" => "mlp.c_fc",
-        "mlp.fc1_g" => return Some(Renamed::Part(format!("{block}.mlp.c_fc.{kind}"), 0, HALVES)),
-        "mlp.fc1_x" => return Some(Renamed::Part(format!("{block}.mlp.c_fc.{kind}"), 1, HALVES)),
-        "mlp.norm" => "mlp.ln_inner",
-        "mlp.fc2" => "mlp.c_proj",
-        _ => return None,
-    };
-    Some(Renamed::Plain(format!("{block}.{ours}.{kind}")))
-}
-
-fn hugging_face_name(name: &str) -> Renamed {
-    let fixed = match name {
-        "text_model.embeddings.token_embedding.weight" => "token_embedding.weight",
-        "text_model.embeddings.position_embedding.weight" => "positional_embedding",
-        "text_model.final_layer_norm.weight" => "ln_final.weight",
-        "text_model.final_layer_norm.bias" => "ln_final.bias",
-        "vision_model.embeddings.patch_embedding.weight" => "visual.conv1.weight",
-        "vision_model.embeddings.patch_embedding.bias" => "visual.conv1.bias",
-        "vision_model.head.probe" => return Renamed::Flat("visual.attn_pool.latent".into(), 1),
-        "vision_model.head.attention.in_proj_weight" => "visual.attn_pool.in_proj_weight",
-        "vision_model.head.attention.in_proj_bias" => "visual.attn_pool.in_proj_bias",
-        "text_model.head.weight" => return Renamed::Transposed("text_projection".into()),
-        "text_model.head.bias" => "text_projection.bias",
-        "vision_model.embeddings.class_embedding" => "visual.class_embedding",
-        "vision_model.embeddings.position_embedding.weight" => "visual.positional_embedding",
-        // The misspelling is in the published files.
-        "vision_model.pre_layrnorm.weight" => "visual.ln_pre.weight",
-        "vision_model.pre_layrnorm.bias" => "visual.ln_pre.bias",
-        "vision_model.post_layernorm.weight" => "visual.ln_post.weight",
-        "vision_model.post_layernorm.bias" => "visual.ln_post.bias",
-        "text_projection.weight" => return Renamed::Transposed("text_projection".into()),
-        "visual_projection.weight" => return Renamed::Transposed("visual.proj".into()),
-        _ => return hugging_face_block(name).unwrap_or_else(|| Renamed::Plain(name.to_owned())),
-    };
-    Renamed::Plain(fixed.to_owned())
-}
-
-fn hugging_face_block(name: &str) -> Option<Renamed> {
-    if let Some((part, kind)) = name.strip_prefix("vision_model.head.").and_then(|rest| rest.rsplit_once('.')) {
-        let ours = match part {
-            "attention.out_proj" => "out_proj",
-            "layernorm" => "ln_2",
-            "mlp.fc1" => "mlp.c_fc",
-            "mlp.fc2" => "mlp.c_proj",
-            _ => return None,
-        };
-        return Some(Renamed::Plain(format!("visual.attn_pool.{ours}.{kind}")));
-    }
-    let (tower, rest) = if let Some(rest) = name.strip_prefix("text_model.encoder.layers.") {
-        ("transformer.resblocks", rest)
-    } else {
-        ("visual.transformer.resblocks", name.strip_prefix("vision_model.encoder.layers.")?)
-    };
-    let (layer, rest) = rest.split_once('.')?;
-    let (part, kind) = rest.rsplit_once('.')?;
-    let ours = match part {
-        "layer_norm1" => "ln_1",
-        "layer_norm2" => "ln_2",
-        "mlp.fc1" => "mlp.c_fc",
-        "mlp.fc2" => "mlp.c_proj",
-        "self_attn.out_proj" => "attn.out_proj",
-        _ => {
-            let which = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"].iter().position(|p| *p == part)?;
-            return Some(Renamed::Part(format!("{tower}.{layer}.attn.in_proj_{kind}"), which, QKV));
-        }
-    };
-    Some(Renamed::Plain(format!("{tower}.{layer}.{ours}.{kind}")))
+    looked_up(HUGGING_FACE, "", name).or_else(block).unwrap_or_else(|| (name.to_owned(), Plain))
 }

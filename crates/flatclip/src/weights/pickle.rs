@@ -2,7 +2,7 @@
 //! is recorded as "this name, these arguments" for `torch_file` (or a reader of CoOp's lists) to recognise. Names outside the
 //! allow-list are errors, lengths are checked against the remaining bytes, and the number of nodes is limited.
 
-use super::bytes::Dtype;
+use super::bytes::{Dtype, signed};
 use crate::error::quoted;
 
 /// Real checkpoints have some ten thousand nodes; a training checkpoint with optimizer state some hundred thousand.
@@ -65,23 +65,6 @@ impl Graph {
     }
 }
 
-/// The number type of a storage class of the module `torch`.
-pub(super) fn storage_dtype(class: &str) -> Option<Dtype> {
-    Some(match class {
-        "FloatStorage" => Dtype::F32,
-        "HalfStorage" => Dtype::F16,
-        "BFloat16Storage" => Dtype::Bf16,
-        "DoubleStorage" => Dtype::F64,
-        "LongStorage" => Dtype::I64,
-        "IntStorage" => Dtype::I32,
-        "ShortStorage" => Dtype::I16,
-        "CharStorage" => Dtype::I8,
-        "ByteStorage" => Dtype::U8,
-        "BoolStorage" => Dtype::Bool,
-        _ => return None,
-    })
-}
-
 /// Globals that checkpoints refer to. None is ever called; all others are refused.
 fn is_allowed(module: &str, name: &str) -> bool {
     match module {
@@ -89,7 +72,7 @@ fn is_allowed(module: &str, name: &str) -> bool {
             let float = matches!(name, "float32" | "float16" | "bfloat16" | "float64");
             let integer = matches!(name, "int64" | "int32" | "int16" | "int8" | "uint8" | "bool");
             let other = matches!(name, "Size" | "device" | "dtype" | "strided" | "Tensor" | "preserve_format");
-            float || integer || other || storage_dtype(name).is_some()
+            float || integer || other || Dtype::of_torch(name).is_some()
         }
         "torch._utils" => matches!(
             name,
@@ -422,13 +405,7 @@ fn pairs(items: &[Id]) -> Step<Vec<(Id, Id)>> {
     }
 }
 
-/// A two's complement integer of any length.
+/// An integer of any length.
 fn long(bytes: &[u8]) -> Node {
-    if bytes.len() > 8 {
-        return Node::Other;
-    }
-    let negative = bytes.last().is_some_and(|b| b & 0x80 != 0);
-    let mut wide = [if negative { 0xff } else { 0 }; 8];
-    wide[..bytes.len()].copy_from_slice(bytes);
-    Node::Int(i64::from_le_bytes(wide))
+    if bytes.len() > 8 { Node::Other } else { Node::Int(signed(bytes)) }
 }

@@ -123,19 +123,9 @@ fn check_layout(tensors: &mut [Stored], data: u64, len: u64) -> Result<(), (Stri
 }
 
 fn entry(source: &Arc<Source>, data: u64, name: &str, about: &Object<Value>) -> Result<Stored, String> {
-    let dtype = match about.get("dtype").and_then(Value::as_str) {
-        Some("F64") => Dtype::F64,
-        Some("F32") => Dtype::F32,
-        Some("F16") => Dtype::F16,
-        Some("BF16") => Dtype::Bf16,
-        Some("I64" | "U64") => Dtype::I64,
-        Some("I32" | "U32") => Dtype::I32,
-        Some("I16" | "U16") => Dtype::I16,
-        Some("I8") => Dtype::I8,
-        Some("U8") => Dtype::U8,
-        Some("BOOL") => Dtype::Bool,
-        other => return Err(format!("dtype {other:?} is not one of F32, F16, BF16, F64, integers")),
-    };
+    let word = about.get("dtype").and_then(Value::as_str);
+    let dtype = word.and_then(Dtype::of_safetensors);
+    let dtype = dtype.ok_or_else(|| format!("dtype {word:?} is not one of F32, F16, BF16, F64, integers"))?;
     let list = |key: &str| -> Option<Vec<u64>> { about.get(key)?.as_array()?.iter().map(Value::as_u64).collect() };
     let shape = list("shape").ok_or("its shape is not a list of sizes")?.into_iter().map(usize::try_from);
     let shape = shape.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;

@@ -1,7 +1,7 @@
 //! Converts the nodes of a pickle to values: recognises tensors, parameters, modules and state dicts.
 
 use super::bytes::{Bytes, Dtype, Stored, bad};
-use super::pickle::{Graph, Id, Node, storage_dtype};
+use super::pickle::{Graph, Id, Node};
 use super::torch_file::Value;
 use crate::{Error, Result};
 use std::path::Path;
@@ -35,7 +35,7 @@ impl StorageId {
         let Node::Global(class) = graph.node(*class) else { return None };
         let dtype = match class.strip_prefix("torch.")? {
             "storage.UntypedStorage" => Dtype::U8,
-            class => storage_dtype(class)?,
+            class => Dtype::of_torch(class)?,
         };
         let Node::Int(elements) = graph.node(*elements) else { return None };
         Some(Self { key: text(graph.node(*key))?, dtype, elements: u64::try_from(*elements).ok()? })

@@ -30,23 +30,10 @@ pub(crate) struct Archive {
     entries: BTreeMap<String, Entry>,
 }
 
-/// Little-endian numbers at fixed offsets of a record; `None` beyond its end.
-struct Record<'a>(&'a [u8]);
-
-impl Record<'_> {
-    fn n<const N: usize>(&self, at: usize) -> Option<u64> {
-        let bytes: [u8; N] = self.0.get(at..at.checked_add(N)?)?.try_into().ok()?;
-        Some(bytes.iter().rev().fold(0, |n, &b| (n << 8) | u64::from(b)))
-    }
-    fn u16(&self, at: usize) -> Option<u64> {
-        self.n::<2>(at)
-    }
-    fn u32(&self, at: usize) -> Option<u64> {
-        self.n::<4>(at)
-    }
-    fn u64(&self, at: usize) -> Option<u64> {
-        self.n::<8>(at)
-    }
+/// The little-endian number of `size` bytes; `None` beyond the end.
+fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(size)?)?;
+    Some(bytes.iter().rev().fold(0, |n, &b| (n << 8) | u64::from(b)))
 }
 
 impl Archive {
@@ -85,11 +72,11 @@ impl Archive {
             return Err(wrong(format!("stored, but of two lengths, {} and {}", entry.stored, entry.len)));
         }
         let header = self.source.read(entry.header, 30)?;
-        let record = Record(&header);
         if !header.starts_with(&LOCAL) {
             return Err(wrong(format!("no header at byte {}; the file is damaged", entry.header)));
         }
-        let offset = entry.header + 30 + record.u16(26).unwrap_or(0) + record.u16(28).unwrap_or(0);
+        let names = number(&header, 26, 2).unwrap_or(0) + number(&header, 28, 2).unwrap_or(0);
+        let offset = entry.header + 30 + names;
         if offset.checked_add(entry.stored).is_none_or(|end| end > self.source.len) {
             let (stored, all) = (entry.stored, self.source.len);
             return Err(wrong(format!("truncated: {stored} bytes at offset {offset}, the file has {all}")));
@@ -108,30 +95,24 @@ fn directory_range(source: &Source) -> Result<(u64, u64)> {
     let end = tail.windows(4).rposition(|w| w == END).filter(|at| tail.len() - at >= 22);
     let end =
         end.ok_or_else(|| bad(path, "truncated or damaged: a zip archive ends with a directory, this file does not"))?;
-    let record = Record(&tail[end..]);
-    let (len, offset) = (record.u32(12).unwrap_or(0), record.u32(16).unwrap_or(0));
+    let [len, offset] = [12, 16].map(|at| number(&tail[end..], at, 4).unwrap_or(0));
     let locator = end.checked_sub(20).map(|at| &tail[at..end]).filter(|l| l.starts_with(&LOCATOR_64));
     let Some(locator) = locator else { return Ok((offset, len)) };
-    let large = source.read(Record(locator).u64(8).unwrap_or(u64::MAX), 56)?;
+    let large = source.read(number(locator, 8, 8).unwrap_or(u64::MAX), 56)?;
     if !large.starts_with(&END_64) {
         return Err(bad(path, "damaged: the zip64 directory is not where the archive says"));
     }
-    let record = Record(&large);
-    Ok((record.u64(48).unwrap_or(u64::MAX), record.u64(40).unwrap_or(u64::MAX)))
+    let [len, offset] = [40, 48].map(|at| number(&large, at, 8).unwrap_or(u64::MAX));
+    Ok((offset, len))
 }
 
 /// One entry of the central directory, and how many bytes it took.
 fn central(bytes: &[u8]) -> Result<(String, Entry, usize), String> {
-    let record = Record(bytes);
-    let short = || -> Option<[u64; 5]> {
-        Some([record.u16(8)?, record.u16(10)?, record.u16(28)?, record.u16(30)?, record.u16(32)?])
-    };
-    let long = || -> Option<[u64; 4]> { Some([record.u32(16)?, record.u32(20)?, record.u32(24)?, record.u32(42)?]) };
-    let (true, Some([flags, method, name_len, extra_len, comment_len]), Some([crc, stored, len, header])) =
-        (bytes.starts_with(&CENTRAL), short(), long())
-    else {
-        return Err("damaged or truncated entry".into());
-    };
+    let field =
+        |at, size| number(bytes, at, size).filter(|_| bytes.starts_with(&CENTRAL)).ok_or("damaged or truncated entry");
+    let (flags, method, name_len, extra_len) = (field(8, 2)?, field(10, 2)?, field(28, 2)?, field(30, 2)?);
+    let (comment_len, crc, header) = (field(32, 2)?, field(16, 4)?, field(42, 4)?);
+    let (stored, len) = (field(20, 4)?, field(24, 4)?);
     let (name_end, extra_end) = (46 + name_len as usize, 46 + name_len as usize + extra_len as usize);
     let (Some(name), Some(extra)) = (bytes.get(46..name_end), bytes.get(name_end..extra_end)) else {
         return Err("truncated entry".into());
@@ -150,14 +131,13 @@ fn central(bytes: &[u8]) -> Result<(String, Entry, usize), String> {
 
 /// Reads 64-bit sizes from the zip64 extra field, in the order that the format prescribes.
 fn widen(entry: &mut Entry, extra: &[u8]) {
-    let record = Record(extra);
     let mut at = 0;
-    while let (Some(id), Some(size)) = (record.u16(at), record.u16(at + 2)) {
+    while let (Some(id), Some(size)) = (number(extra, at, 2), number(extra, at + 2, 2)) {
         if id == 1 {
             let mut field = at + 4;
             for value in [&mut entry.len, &mut entry.stored, &mut entry.header] {
                 if *value == u64::from(u32::MAX) {
-                    *value = record.u64(field).unwrap_or(u64::MAX);
+                    *value = number(extra, field, 8).unwrap_or(u64::MAX);
                     field += 8;
                 }
             }
