@@ -20,15 +20,8 @@ pub(crate) struct Stated {
     /// The model has a logit bias.
     pub(crate) logit_bias: bool,
     pub(crate) preprocess: Option<Preprocess>,
-    pub(crate) sizes: Vec<StatedSize>,
-}
-
-/// A size under its key in the configuration.
-#[derive(Clone, Debug)]
-pub(crate) struct StatedSize {
-    size: Size,
-    key: String,
-    value: u64,
+    /// With their keys in the configuration.
+    pub(crate) sizes: Vec<(Size, String, u64)>,
 }
 
 /// Sizes that the tensors show.
@@ -77,15 +70,15 @@ impl Stated {
         for (key, size) in std::iter::zip(keys, sizes) {
             if let Some(value) = tower[key].as_u64() {
                 let key = if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
-                self.sizes.push(StatedSize { size, key, value });
+                self.sizes.push((size, key, value));
             }
         }
     }
 
     /// The side of the input in pixels.
     pub(super) fn pixels(&self) -> Option<usize> {
-        let stated = self.sizes.iter().find(|stated| matches!(stated.size, Size::Pixels))?;
-        usize::try_from(stated.value).ok()
+        let (.., pixels) = self.sizes.iter().find(|(size, ..)| matches!(size, Size::Pixels))?;
+        usize::try_from(*pixels).ok()
     }
 
     /// Whether a configuration that merely lies in the same folder is of these weights: it states sizes, and all agree.
@@ -100,7 +93,7 @@ impl Stated {
 
     /// A configuration of another model next to the weights is an error: its other values would be used for them.
     pub(crate) fn check(&self, path: &Path, config: &ClipConfig) -> Result<()> {
-        for StatedSize { size, key, value } in &self.sizes {
+        for (size, key, value) in &self.sizes {
             if let Some(found) = size.of(config).filter(|&found| found as u64 != *value) {
                 let reason = format!(
                     "the configuration beside it states {key} = {value}, the tensors have {found}; they belong to \

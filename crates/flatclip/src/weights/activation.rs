@@ -17,10 +17,14 @@ pub(super) fn is_openai_archive(tensors: &[Stored]) -> bool {
     ["input_resolution", "context_length", "vocab_size"].into_iter().all(has)
 }
 
-/// Decides an assumed activation: a configuration in the same folder whose sizes agree, else the tag of a published model in
-/// the name of the file or its folders.
-pub(super) fn decide(path: &Path, config: &mut ClipConfig) {
+/// Decides an assumed activation: that of OpenAI's own archives, a configuration in the same folder whose sizes agree, else
+/// the tag of a published model in the name of the file or its folders.
+pub(super) fn decide(path: &Path, is_openai_archive: bool, config: &mut ClipConfig) {
     if config.activation_source != ActivationSource::Assumed {
+        return;
+    }
+    if is_openai_archive {
+        config.activation_source = ActivationSource::Published;
         return;
     }
     if let Some((stated, activation)) = folder::stated_nearby(path).and_then(|s| s.activation.map(|a| (s, a)))

@@ -18,22 +18,18 @@ pub(crate) enum Origin {
     Random { seed: u64 },
 }
 
-struct Entry {
-    shape: Vec<usize>,
-    origin: Origin,
-}
-
 /// An open checkpoint. Tensors have OpenAI's names, whatever the names in the file, and are read on demand.
 pub struct Checkpoint {
     path: PathBuf,
     config: ClipConfig,
     naming: Naming,
-    entries: BTreeMap<String, Entry>,
-    tokenizer_dir: Option<PathBuf>,
-    embedded: &'static [(&'static str, &'static [u8])],
+    /// Shapes and origins of the tensors.
+    entries: BTreeMap<String, (Vec<usize>, Origin)>,
+    pub(super) tokenizer_dir: Option<PathBuf>,
+    pub(super) embedded: &'static [(&'static str, &'static [u8])],
     /// Digests of tensors that were read for loading, so that the hash need not read them again.
     digests: Mutex<BTreeMap<String, [u8; 32]>>,
-    hash: OnceLock<String>,
+    pub(super) hash: OnceLock<String>,
 }
 
 impl std::fmt::Debug for Checkpoint {
@@ -43,12 +39,7 @@ impl std::fmt::Debug for Checkpoint {
 }
 
 impl Checkpoint {
-    pub(crate) fn assemble(
-        path: PathBuf,
-        config: ClipConfig,
-        entries: impl Iterator<Item = (String, Vec<usize>, Origin)>,
-    ) -> Self {
-        let entries = entries.map(|(name, shape, origin)| (name, Entry { shape, origin })).collect();
+    pub(crate) fn assemble(path: PathBuf, config: ClipConfig, entries: BTreeMap<String, (Vec<usize>, Origin)>) -> Self {
         Self {
             path,
             config,
@@ -64,30 +55,18 @@ impl Checkpoint {
     /// From the tensors of a file and its configuration.
     pub(crate) fn from_tensors(path: &Path, tensors: Vec<Stored>, stated: &Stated) -> Result<Self> {
         let openai = activation::is_openai_archive(&tensors);
-        let (naming, recipes) = naming::canonical(path, tensors)?;
+        let (naming, mut recipes) = naming::canonical(path, tensors)?;
         let shapes: Shapes = recipes.iter().map(|(name, recipe)| (name.clone(), recipe.shape())).collect();
-        let mut config =
-            architecture::infer(path, &shapes, stated, logit_scale(path, &recipes)?, logit_bias(path, &recipes)?)?;
-        if openai && config.activation_source == ActivationSource::Assumed {
-            config.activation_source = ActivationSource::Published;
-        }
-        activation::decide(path, &mut config);
-        let needed = architecture::tensors(&config);
-        let entries = recipes
-            .into_iter()
-            .filter_map(|(name, recipe)| Some((needed.get(&name)?.clone(), name, recipe)))
-            .map(|(shape, name, recipe)| (name, shape, Origin::File(recipe)));
+        // The file holds the logarithm of the scale.
+        let expected = "about 4.6 (its exponential multiplies the cosines)";
+        let scale = scalar(path, &recipes, "logit_scale", expected, |scale| scale.exp().is_finite())?;
+        let bias = scalar(path, &recipes, "logit_bias", "a number near -10", f32::is_finite)?;
+        let mut config = architecture::infer(path, &shapes, stated, scale.map_or(100.0, f32::exp), bias)?;
+        activation::decide(path, openai, &mut config);
+        let needed = architecture::tensors(&config).into_iter();
+        let entry = |(name, shape)| recipes.remove(&name).map(|recipe| (name, (shape, Origin::File(recipe))));
+        let entries = needed.filter_map(entry).collect();
         Ok(Self { naming, ..Self::assemble(path.to_path_buf(), config, entries) })
-    }
-
-    pub(crate) fn with_tokenizer_dir(mut self, dir: Option<PathBuf>) -> Self {
-        self.tokenizer_dir = dir;
-        self
-    }
-
-    pub(crate) fn with_embedded(mut self, files: &'static [(&'static str, &'static [u8])]) -> Self {
-        self.embedded = files;
-        self
     }
 
     /// Overrides the activation that the checkpoint specifies or its family suggests.
@@ -112,7 +91,7 @@ impl Checkpoint {
 
     /// Whether its values come from a file, not from a random generator.
     pub(super) fn is_from_file(&self) -> bool {
-        self.entries.values().all(|entry| matches!(entry.origin, Origin::File(_)))
+        self.entries.values().all(|(_, origin)| matches!(origin, Origin::File(_)))
     }
 
     /// The file or folder it was opened from.
@@ -147,12 +126,12 @@ impl Checkpoint {
 
     /// Shape of a tensor.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.entries.get(name).map(|entry| entry.shape.as_slice())
+        self.entries.get(name).map(|(shape, _)| shape.as_slice())
     }
 
     /// How a tensor is stored.
     pub fn dtype(&self, name: &str) -> Option<Dtype> {
-        self.entries.get(name).map(|entry| match &entry.origin {
+        self.entries.get(name).map(|(_, origin)| match origin {
             Origin::File(recipe) => recipe.dtype(),
             Origin::Random { .. } => Dtype::F32,
         })
@@ -160,21 +139,22 @@ impl Checkpoint {
 
     /// Total number of values in all tensors.
     pub fn parameters(&self) -> usize {
-        self.entries.values().map(|entry| entry.shape.iter().product::<usize>()).sum()
+        self.entries.values().map(|(shape, _)| shape.iter().product::<usize>()).sum()
     }
 
     /// Shape and numbers (row-major) of a tensor. A number that is not finite is an error.
     pub fn tensor(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>)> {
-        let entry = self.entries.get(name).ok_or_else(|| bad(&self.path, format!("it has no tensor `{name}`")))?;
-        let values = match &entry.origin {
+        let entry = self.entries.get(name).ok_or_else(|| bad(&self.path, format!("it has no tensor `{name}`")));
+        let (shape, origin) = entry?;
+        let values = match origin {
             Origin::File(recipe) => recipe.values()?,
-            Origin::Random { seed } => random::draw(name, &entry.shape, &self.config, *seed),
+            Origin::Random { seed } => random::draw(name, shape, &self.config, *seed),
         };
         if let Some((at, value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
             let reason = format!("tensor `{name}` holds {value} at element {at}; the weights are damaged or diverged");
             return Err(bad(&self.path, reason));
         }
-        Ok((entry.shape.clone(), values))
+        Ok((shape.clone(), values))
     }
 
     /// [`Checkpoint::tensor`] for loading a model: also hashes the values.
@@ -206,11 +186,6 @@ impl Checkpoint {
         Ok(self.hash.get_or_init(|| hash).clone())
     }
 
-    /// Sets a hash that is already known.
-    pub(super) fn know_hash(&self, hash: &str) {
-        let _ = self.hash.set(hash.to_owned());
-    }
-
     fn tensor_digest(&self, name: &str) -> Result<[u8; 32]> {
         if let Some(known) = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
             return Ok(*known);
@@ -225,34 +200,19 @@ fn digest(name: &str, shape: &[usize], values: &[f32]) -> [u8; 32] {
     shape.iter().fold(named, |digest, &size| digest.number(size)).floats(values).finish()
 }
 
-/// The logit scale from the stored logarithm.
-fn logit_scale(path: &Path, recipes: &BTreeMap<String, Recipe>) -> Result<f32> {
-    match scalar(path, recipes, "logit_scale")? {
-        None => Ok(100.0),
-        Some(scale) if scale.exp().is_finite() => Ok(scale.exp()),
-        Some(scale) => {
-            let expected = "expected about 4.6 (its exponential multiplies the cosines)";
-            Err(bad(path, format!("tensor `logit_scale` holds {scale}; {expected}")))
-        }
-    }
-}
-
-/// The logit bias, which is added to scaled cosine similarities, if the model has one.
-fn logit_bias(path: &Path, recipes: &BTreeMap<String, Recipe>) -> Result<Option<f32>> {
-    match scalar(path, recipes, "logit_bias")? {
-        Some(bias) if !bias.is_finite() => {
-            Err(bad(path, format!("tensor `logit_bias` holds {bias}; expected a number near -10")))
-        }
-        bias => Ok(bias),
-    }
-}
-
-/// A tensor of one number.
-fn scalar(path: &Path, recipes: &BTreeMap<String, Recipe>, name: &str) -> Result<Option<f32>> {
+/// The value of a tensor of one number, if the model has it; another value than `fits` is an error.
+fn scalar(
+    path: &Path,
+    recipes: &BTreeMap<String, Recipe>,
+    name: &str,
+    expected: &str,
+    fits: fn(f32) -> bool,
+) -> Result<Option<f32>> {
     let Some(recipe) = recipes.get(name) else { return Ok(None) };
     let values = if recipe.shape().iter().all(|&d| d == 1) { recipe.values()? } else { Vec::new() };
     match values.as_slice() {
-        [value] => Ok(Some(*value)),
+        [value] if fits(*value) => Ok(Some(*value)),
+        [value] => Err(bad(path, format!("tensor `{name}` holds {value}; expected {expected}"))),
         _ => Err(Error::WeightShape {
             path: path.to_path_buf(),
             tensor: name.to_owned(),

@@ -18,7 +18,7 @@ impl Checkpoint {
             && hash.len() == 64
             && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
         {
-            self.know_hash(hash);
+            let _ = self.hash.set(hash.to_owned());
         }
     }
 
@@ -53,20 +53,14 @@ fn stamp(path: &Path) -> Option<String> {
     for file in files {
         let about = std::fs::metadata(&file).ok()?;
         let changed = about.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos();
-        let (name, size, inode) = (file.file_name()?.to_string_lossy(), about.len(), inode(&about));
+        #[cfg(unix)]
+        let inode = std::os::unix::fs::MetadataExt::ino(&about);
+        #[cfg(not(unix))]
+        let inode = 0;
+        let (name, size) = (file.file_name()?.to_string_lossy(), about.len());
         stamp.push_str(&format!("\n{name} {size} {changed} {inode}"));
     }
     Some(stamp)
-}
-
-#[cfg(unix)]
-fn inode(about: &std::fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(about)
-}
-
-#[cfg(not(unix))]
-fn inode(_about: &std::fs::Metadata) -> u64 {
-    0
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 
 use super::bytes::{Source, Stored, bad};
 use super::checkpoint::Checkpoint;
-use super::{canonical_file, folder, safetensors, torch_file};
+use super::{canonical_file, folder, safetensors, torch_file, towers};
 use crate::architecture::Stated;
 use crate::{Error, Result};
+use serde_json::Value;
 use std::path::Path;
 
 impl Checkpoint {
@@ -15,7 +16,9 @@ impl Checkpoint {
         let path = path.as_ref();
         if path.is_dir() {
             let (tensors, stated) = folder::read(path)?;
-            return Ok(Self::from_tensors(path, tensors, &stated)?.with_tokenizer_dir(folder::tokenizer(path)));
+            let mut checkpoint = Self::from_tensors(path, tensors, &stated)?;
+            checkpoint.tokenizer_dir = folder::tokenizer(path);
+            return Ok(checkpoint);
         }
         let (tensors, inside) = read_tensors(path)?;
         let stated = folder::stated_beside(path)?.unwrap_or(inside);
@@ -26,25 +29,23 @@ impl Checkpoint {
     /// in messages and as the checkpoint's path.
     pub fn from_files(name: &str, files: &'static [(&'static str, &'static [u8])]) -> Result<Self> {
         let folder = Path::new(name);
-        let find = |wanted: &str| files.iter().find(|(found, _)| *found == wanted).map(|(_, bytes)| *bytes);
         let file = |name: &str| {
-            let path = folder.join(name);
-            let bytes = find(name).ok_or_else(|| bad(&path, "this file of the embedded model is missing"))?;
-            Ok((path, bytes))
+            let (path, found) = (folder.join(name), files.iter().find(|(found, _)| *found == name));
+            let (_, bytes) = found.ok_or_else(|| bad(&path, "this file of the embedded model is missing"))?;
+            Ok((path, *bytes))
         };
-        let json = |name: &str| -> Result<serde_json::Value> {
+        let stated = |name: &str, read: fn(&Path, &Value) -> Result<Stated>| {
             let (path, bytes) = file(name)?;
-            serde_json::from_slice(bytes).map_err(|e| bad(&path, format!("not JSON: {e}")))
+            read(&path, &serde_json::from_slice(bytes).map_err(|e| bad(&path, format!("not JSON: {e}")))?)
         };
-        let (weights, stated) = if find("open_clip_model.safetensors").is_some() {
-            let config = "open_clip_config.json";
-            ("open_clip_model.safetensors", folder::open_clip(&folder.join(config), &json(config)?)?)
-        } else {
-            ("model.safetensors", folder::hugging_face_config(&folder.join("config.json"), &json("config.json")?)?)
+        let ((path, bytes), stated) = match file("open_clip_model.safetensors") {
+            Ok(weights) => (weights, stated("open_clip_config.json", towers::open_clip)?),
+            Err(_) => (file("model.safetensors")?, stated("config.json", towers::hugging_face)?),
         };
-        let (path, bytes) = file(weights)?;
         let container = safetensors::read(&path, Source::embedded(&path, bytes))?;
-        Ok(Self::from_tensors(folder, container.tensors, &stated)?.with_embedded(files))
+        let mut checkpoint = Self::from_tensors(folder, container.tensors, &stated)?;
+        checkpoint.embedded = files;
+        Ok(checkpoint)
     }
 
     /// The embedded model of that name (`pocket`, `pocket-vit`), `None` when there is no such model.

@@ -4,6 +4,7 @@
 use super::bytes::bad;
 use crate::Result;
 use crate::architecture::{Interpolation, Preprocess, ResizeMode};
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::path::Path;
 
@@ -13,22 +14,25 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Option<Preprocess>>
         return Ok(None);
     }
     let usual = Preprocess::CLIP;
-    let resize = word(path, json, "resize_mode", &["shortest", "squash", "longest"])?;
-    // With `random`, open_clip uses bicubic for evaluation.
-    let filter = word(path, json, "interpolation", &["bicubic", "bilinear", "random"])?;
-    let byte = |value: &Value| value.as_u64().and_then(|number| u8::try_from(number).ok());
-    let fill = match &json["fill_color"] {
-        Value::Null => 0,
-        value => byte(value).ok_or_else(|| wrong(path, json, "fill_color", "a whole number from 0 to 255"))?,
-    };
+    let resize =
+        setting(path, json, "resize_mode", "one of shortest, squash, longest", |word| match word.as_str()? {
+            "shortest" => Some(ResizeMode::Shortest),
+            "squash" => Some(ResizeMode::Squash),
+            "longest" => Some(ResizeMode::Longest),
+            _ => None,
+        })?;
+    let filter =
+        setting(path, json, "interpolation", "one of bicubic, bilinear, random", |word| match word.as_str()? {
+            // With `random`, open_clip uses bicubic for evaluation.
+            "bicubic" | "random" => Some(Interpolation::Bicubic),
+            "bilinear" => Some(Interpolation::Bilinear),
+            _ => None,
+        })?;
+    let byte = |value: &Value| u8::try_from(value.as_u64()?).ok();
     Ok(Some(Preprocess {
-        resize: match resize {
-            Some("squash") => ResizeMode::Squash,
-            Some("longest") => ResizeMode::Longest,
-            _ => ResizeMode::Shortest,
-        },
-        filter: if filter == Some("bilinear") { Interpolation::Bilinear } else { Interpolation::Bicubic },
-        fill,
+        resize: resize.unwrap_or(usual.resize),
+        filter: filter.unwrap_or(usual.filter),
+        fill: setting(path, json, "fill_color", "a whole number from 0 to 255", byte)?.unwrap_or(usual.fill),
         mean: triple(path, json, "mean")?.unwrap_or(usual.mean),
         std: triple(path, json, "std")?.unwrap_or(usual.std),
     }))
@@ -48,16 +52,17 @@ pub(super) fn hugging_face(path: &Path, json: &Value) -> Result<Preprocess> {
         return Err(wrong(path, json, "rescale_factor", "1/255"));
     }
     // Pillow's filter constants.
-    let filter = match (&json["resample"], json["resample"].as_u64()) {
-        (Value::Null, _) | (_, Some(3)) => Interpolation::Bicubic,
-        (_, Some(2)) => Interpolation::Bilinear,
-        _ => return Err(wrong(path, json, "resample", "2 (bilinear) or 3 (bicubic)")),
-    };
+    let filter =
+        setting(path, json, "resample", "2 (bilinear) or 3 (bicubic)", |constant| match constant.as_u64()? {
+            2 => Some(Interpolation::Bilinear),
+            3 => Some(Interpolation::Bicubic),
+            _ => None,
+        })?;
     let usual = Preprocess::CLIP;
     Ok(Preprocess {
         resize: hugging_face_resize(path, json)?,
-        filter,
-        fill: 0,
+        filter: filter.unwrap_or(usual.filter),
+        fill: usual.fill,
         mean: triple(path, json, "image_mean")?.unwrap_or(usual.mean),
         std: triple(path, json, "image_std")?.unwrap_or(usual.std),
     })
@@ -86,30 +91,33 @@ fn hugging_face_resize(path: &Path, json: &Value) -> Result<ResizeMode> {
     }
 }
 
-/// One of these values, or `None` if absent.
-fn word<'a>(path: &Path, json: &'a Value, key: &str, words: &[&str]) -> Result<Option<&'a str>> {
-    match &json[key] {
-        Value::Null => Ok(None),
-        Value::String(found) if words.contains(&found.as_str()) => Ok(Some(found)),
-        _ => Err(wrong(path, json, key, &format!("one of {}", words.join(", ")))),
-    }
-}
-
-fn triple(path: &Path, json: &Value, key: &str) -> Result<Option<[f32; 3]>> {
+/// A setting of a configuration as `read` takes it; `None` where it is absent.
+pub(super) fn setting<T>(
+    path: &Path,
+    json: &Value,
+    key: &str,
+    expected: &str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<Option<T>> {
     if json[key].is_null() {
         return Ok(None);
     }
-    let list = json[key].as_array().and_then(|a| a.iter().map(|v| v.as_f64().map(|x| x as f32)).collect());
-    let numbers = list.and_then(|list: Vec<f32>| <[f32; 3]>::try_from(list).ok());
-    let fits = |x: &f32| x.is_finite() && (!key.ends_with("std") || *x > 0.0);
-    let numbers = numbers.filter(|numbers| numbers.iter().all(fits)).map(Some);
-    numbers.ok_or_else(|| bad(path, format!("`{key}` should be three numbers, it is {}", json[key])))
+    read(&json[key]).map(Some).ok_or_else(|| wrong(path, json, key, expected))
 }
 
+/// The error of a setting that flatclip does not support.
 fn wrong(path: &Path, json: &Value, key: &str, expected: &str) -> crate::Error {
     let mut found = json[key].to_string();
     found.truncate(found.floor_char_boundary(80));
     bad(path, format!("`{key}`: expected {expected}, found {found}"))
+}
+
+fn triple(path: &Path, json: &Value, key: &str) -> Result<Option<[f32; 3]>> {
+    let is_std = key.ends_with("std");
+    setting(path, json, key, if is_std { "three positive numbers" } else { "three numbers" }, |list| {
+        let numbers = <[f32; 3]>::deserialize(list).ok()?;
+        numbers.iter().all(|x| x.is_finite() && (!is_std || *x > 0.0)).then_some(numbers)
+    })
 }
 
 #[cfg(test)]

@@ -18,7 +18,8 @@ pub fn random(arch: &str, seed: u64) -> Result<Checkpoint> {
 
 /// A checkpoint of any architecture with random weights.
 pub fn random_of(config: &ClipConfig, seed: u64) -> Checkpoint {
-    let entries = architecture::tensors(config).into_iter().map(|(name, shape)| (name, shape, Origin::Random { seed }));
+    let tensors = architecture::tensors(config).into_iter();
+    let entries = tensors.map(|(name, shape)| (name, (shape, Origin::Random { seed }))).collect();
     let label = format!("random:{}", config.released_name().unwrap_or("custom"));
     Checkpoint::assemble(label.into(), config.clone(), entries)
 }

@@ -1,15 +1,21 @@
-//! Settings of the towers in configuration files, other than sizes: heads, activations, and the parts in which other model
-//! families differ from OpenAI's transformer.
+//! Settings of the towers in configuration files: sizes, heads, activations, and the parts in which other model families
+//! differ from OpenAI's transformer.
 
 use super::bytes::bad;
-use super::folder::{activation, heads};
+use super::pixels::{self, setting};
 use crate::Result;
-use crate::architecture::{Activation, ImagePool, Projection, Rotary, Stated, TextForm, TextPool, VitForm};
-use serde_json::Value;
+use crate::architecture::{
+    Activation, ImagePool, Preprocess, Projection, Rotary, Size, Stated, TextForm, TextPool, VitForm,
+};
+use serde_json::{Value, json};
 use std::path::Path;
 
-/// transformers' `config.json`: CLIPModel, or SiglipModel (SigLIP, and SigLIP 2 of fixed resolution).
-pub(super) fn hugging_face(path: &Path, json: &Value, vision: &Value, text: &Value) -> Result<Stated> {
+/// transformers' `config.json`: CLIPModel, or SiglipModel (SigLIP, and SigLIP 2 of fixed resolution); both towers, or the
+/// image tower at top level.
+pub(super) fn hugging_face(path: &Path, json: &Value) -> Result<Stated> {
+    let alone = !json["vision_config"].is_object();
+    let (place, vision) = if alone { ("", json) } else { ("vision_config", &json["vision_config"]) };
+    let text = if alone { &Value::Null } else { &json["text_config"] };
     let kind = json["model_type"].as_str().unwrap_or_default();
     if kind.starts_with("siglip2") {
         return Err(naflex(path));
@@ -20,15 +26,18 @@ pub(super) fn hugging_face(path: &Path, json: &Value, vision: &Value, text: &Val
         true => (Some(12), Activation::GeluTanh, 1e-6),
         false => (None, Activation::QuickGelu, 1e-5),
     };
-    let image = activation(path, &vision["hidden_act"])?;
-    let words = activation(path, &text["hidden_act"])?;
+    let activation = |tower: &Value| {
+        let expected = "one of quick_gelu, gelu, gelu_pytorch_tanh";
+        setting(path, tower, "hidden_act", expected, |word| Activation::parse(word.as_str()?))
+    };
+    let (image, words) = (activation(vision)?, activation(text)?);
     let image = image.or(words.filter(|_| !siglip)).unwrap_or(usual_activation);
     let words = words.unwrap_or(if siglip { usual_activation } else { image });
-    let image_heads = heads(path, &vision["num_attention_heads"])?.or(usual_heads);
+    let image_heads = heads(path, vision, "num_attention_heads")?.or(usual_heads);
     let mut image_form = if siglip { VitForm::siglip(image_heads.unwrap_or(0), 0) } else { VitForm::CLIP };
     let mut text_form = if siglip { TextForm::SIGLIP } else { TextForm::CLIP };
-    image_form.epsilon = epsilon(path, &vision["layer_norm_eps"], usual_epsilon)?;
-    text_form.epsilon = epsilon(path, &text["layer_norm_eps"], usual_epsilon)?;
+    image_form.epsilon = epsilon(path, vision, "layer_norm_eps", usual_epsilon)?;
+    text_form.epsilon = epsilon(path, text, "layer_norm_eps", usual_epsilon)?;
     text_form.activation = (words != image).then_some(words);
     if siglip {
         if vision["vision_use_head"].as_bool() == Some(false) {
@@ -37,15 +46,22 @@ pub(super) fn hugging_face(path: &Path, json: &Value, vision: &Value, text: &Val
         let stated = text["pad_token_id"].as_u64().and_then(|id| u32::try_from(id).ok());
         text_form.padding = stated.unwrap_or_else(|| TextForm::siglip_padding(text["vocab_size"].as_u64()));
     }
-    Ok(Stated {
+    let mut stated = Stated {
         image_heads,
-        text_heads: heads(path, &text["num_attention_heads"])?.or(usual_heads),
+        text_heads: heads(path, text, "num_attention_heads")?.or(usual_heads),
         activation: Some(image),
         image_form: Some(image_form),
         text_form: Some(text_form),
         logit_bias: siglip && text.is_object(),
-        ..Stated::default()
-    })
+        // The default of transformers' processor without a preprocessor_config.json.
+        preprocess: siglip.then_some(Preprocess::SIGLIP),
+        sizes: Vec::new(),
+    };
+    stated.keep_sizes("", json, ["projection_dim"], [Size::EmbedDim]);
+    stated.keep_sizes(place, vision, ["hidden_size", "num_hidden_layers", "patch_size", "image_size"], Size::IMAGE);
+    let keys = ["hidden_size", "num_hidden_layers", "max_position_embeddings", "vocab_size"];
+    stated.keep_sizes("text_config", text, keys, Size::TEXT);
+    Ok(stated)
 }
 
 /// SigLIP 2 for images of any size has the tensor names of the fixed-resolution model but computes something else.
@@ -61,6 +77,13 @@ pub(super) fn naflex(path: &Path) -> crate::Error {
 pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
     let model = &json["model_cfg"];
     let (vision, text) = (&model["vision_cfg"], &model["text_cfg"]);
+    let other = [
+        (&text["hf_model_name"], "a text tower of transformers"),
+        (&vision["attentional_pool"], "an attentional pool"),
+    ];
+    if let Some((_, what)) = other.iter().find(|(value, _)| !matches!(value, Value::Null | Value::Bool(false))) {
+        return Err(bad(path, format!("the model has {what}, which flatclip does not compute")));
+    }
     let quick = model["quick_gelu"].as_bool().unwrap_or(false);
     let of_tower = |tower: &Value| match tower["act_kwargs"]["approximate"].as_str() {
         _ if quick => Activation::QuickGelu,
@@ -85,28 +108,37 @@ pub(super) fn open_clip(path: &Path, json: &Value) -> Result<Stated> {
         causal,
         pool,
         padding: if pool == TextPool::Last { TextForm::siglip_padding(text["vocab_size"].as_u64()) } else { 0 },
-        epsilon: epsilon(path, &text["norm_kwargs"]["eps"], 1e-5)?,
+        epsilon: epsilon(path, &text["norm_kwargs"], "eps", 1e-5)?,
         projection_bias: text["proj_bias"].as_bool() == Some(true),
         activation: (words != trunk.activation).then_some(words),
     };
-    Ok(Stated {
+    let mut stated = Stated {
         image_heads: trunk.heads,
-        text_heads: heads(path, &text["heads"])?,
+        text_heads: heads(path, text, "heads")?,
         activation: Some(trunk.activation),
         image_form: Some(trunk.form),
         text_form: Some(text_form),
         logit_bias: !model["init_logit_bias"].is_null(),
-        ..Stated::default()
-    })
+        preprocess: pixels::open_clip(path, &json["preprocess_cfg"])?,
+        sizes: Vec::new(),
+    };
+    stated.keep_sizes("model_cfg", model, ["embed_dim"], [Size::EmbedDim]);
+    stated.keep_sizes("model_cfg.vision_cfg", vision, ["width", "layers", "patch_size", "image_size"], Size::IMAGE);
+    stated.keep_sizes("model_cfg.text_cfg", text, ["width", "layers", "context_length", "vocab_size"], Size::TEXT);
+    Ok(stated)
 }
 
 /// The epsilon of the norms: a small positive number.
-fn epsilon(path: &Path, value: &Value, usual: f32) -> Result<f32> {
-    if value.is_null() {
-        return Ok(usual);
-    }
-    let epsilon = value.as_f64().filter(|epsilon| (1e-12..=1e-2).contains(epsilon)).map(|epsilon| epsilon as f32);
-    epsilon.ok_or_else(|| bad(path, format!("the epsilon of the norms is {value}, expected a number near {usual}")))
+fn epsilon(path: &Path, json: &Value, key: &str, usual: f32) -> Result<f32> {
+    let read = |value: &Value| value.as_f64().filter(|epsilon| (1e-12..=1e-2).contains(epsilon));
+    let found = setting(path, json, key, &format!("a number near {usual}, the epsilon of the norms"), read)?;
+    Ok(found.map_or(usual, |epsilon| epsilon as f32))
+}
+
+fn heads(path: &Path, json: &Value, key: &str) -> Result<Option<usize>> {
+    setting(path, json, key, "a number of attention heads", |value| {
+        value.as_u64().filter(|heads| (1..=65_536).contains(heads)).map(|heads| heads as usize)
+    })
 }
 
 /// Settings of an image tower that cannot be derived from its tensors.
@@ -125,11 +157,11 @@ impl Trunk {
         let head_width = vision["head_width"].as_u64().filter(|&width| width > 0);
         let stated = head_width.and_then(|head| Some(vision["width"].as_u64()? / head));
         let form = VitForm {
-            epsilon: epsilon(path, &vision["norm_kwargs"]["eps"], 1e-5)?,
+            epsilon: epsilon(path, &vision["norm_kwargs"], "eps", 1e-5)?,
             pre_norm: vision["no_ln_pre"].as_bool() != Some(true),
             ..VitForm::CLIP
         };
-        Ok(Self { heads: heads(path, &stated.map_or(Value::Null, Value::from))?, activation, form })
+        Ok(Self { heads: heads(path, &json!({ "heads": stated }), "heads")?, activation, form })
     }
 
     /// A timm tower: described by its name alone, or by an entry with the arguments of its class.
@@ -184,12 +216,12 @@ impl Trunk {
     fn of_arguments(path: &Path, arguments: &Value) -> Result<Self> {
         let flag = |key: &str| arguments[key].as_bool().unwrap_or(false);
         let number = |key: &str, usual: f64| arguments[key].as_f64().unwrap_or(usual);
-        let image_heads = heads(path, &arguments["num_heads"])?;
+        let image_heads = heads(path, arguments, "num_heads")?;
         let pre_norm = flag("pre_norm") || flag("use_pre_transformer_norm");
         let class_token = arguments["class_token"].as_bool().unwrap_or(true);
         let pool = match arguments["global_pool"].as_str().unwrap_or("token") {
             "map" => {
-                let own = heads(path, &arguments["attn_pool_num_heads"])?;
+                let own = heads(path, arguments, "attn_pool_num_heads")?;
                 ImagePool::Attention { heads: own.or(image_heads).unwrap_or(0), mlp: 0 }
             }
             "token" if class_token => ImagePool::ClassToken,
@@ -208,7 +240,7 @@ impl Trunk {
             // In timm, the patch convolution has no bias if a norm precedes the blocks.
             patch_bias: !pre_norm,
             pre_norm,
-            epsilon: epsilon(path, &arguments["norm_eps"], 1e-6)?,
+            epsilon: epsilon(path, arguments, "norm_eps", 1e-6)?,
             rotary,
             attention_norm: flag("scale_attn_inner"),
             gated: flag("swiglu_mlp"),
