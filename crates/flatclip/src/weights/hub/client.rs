@@ -8,7 +8,8 @@ use std::io::{Read, Write as _};
 use std::path::Path;
 use std::time::Duration;
 use ureq::http::{Response, Uri};
-use ureq::{Agent, Body};
+use ureq::typestate::WithoutBody;
+use ureq::{Agent, Body, RequestBuilder};
 
 /// The largest known model has 2 GB.
 const MAX_BYTES: u64 = 64 << 30;
@@ -70,20 +71,18 @@ impl Client {
     }
 
     /// Only the endpoint itself (same scheme, host and port) gets the token.
-    fn token_for(&self, url: &Uri) -> Option<&str> {
-        let endpoint = self.endpoint.as_ref()?;
-        let same = endpoint.scheme() == url.scheme() && endpoint.authority() == url.authority();
-        self.token.as_deref().filter(|_| same)
+    fn send(&self, mut request: RequestBuilder<WithoutBody>, url: &Uri) -> Result<Response<Body>, Failure> {
+        let is_endpoint = |own: &Uri| own.scheme() == url.scheme() && own.authority() == url.authority();
+        if let Some(token) = self.token.as_ref().filter(|_| self.endpoint.as_ref().is_some_and(is_endpoint)) {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        request.call().map_err(|e| unreachable(&e))
     }
 
     /// The hub's response with size and digest; `None` if it has no such file.
     pub(super) fn expected(&self, url: &str) -> Result<Option<Expected>, Failure> {
         let target: Uri = url.parse().map_err(|_| Failure::fetch(url, "is not an address"))?;
-        let mut request = self.agent.head(&target);
-        if let Some(token) = self.token_for(&target) {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let response = request.call().map_err(|e| unreachable(&e))?;
+        let response = self.send(self.agent.head(&target), &target)?;
         match response.status().as_u16() {
             404 => return Ok(None),
             200..=399 => {}
@@ -98,8 +97,7 @@ impl Client {
         let is_hex = |text: &str, len: usize| text.len() == len && text.bytes().all(|b| b.is_ascii_hexdigit());
         let size = size.and_then(|size| size.parse().ok());
         if let Some(size) = size.filter(|size| *size > MAX_BYTES) {
-            let hint = "no known model is that large".into();
-            let what = format!("{url}: bytes");
+            let (what, hint) = (format!("{url}: bytes"), "no known model is that large".into());
             return Err(Failure::Final(Error::Limit { what, asked: size, allowed: MAX_BYTES, hint }));
         }
         let sha256 = tag.clone().filter(|tag| is_hex(tag, 64));
@@ -180,10 +178,7 @@ impl Client {
             if from > 0 {
                 request = request.header("range", format!("bytes={from}-"));
             }
-            if let Some(token) = self.token_for(&target) {
-                request = request.header("authorization", format!("Bearer {token}"));
-            }
-            let response = request.call().map_err(|e| unreachable(&e))?;
+            let response = self.send(request, &target)?;
             if !response.status().is_redirection() {
                 return Ok(response);
             }

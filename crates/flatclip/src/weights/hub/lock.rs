@@ -1,8 +1,9 @@
 //! Size, digest and revision of files at their first download: `flatclip.lock` in the model's folder.
 
+use super::bad;
 use super::client::{Expected, Failure};
+use crate::Result;
 use crate::files::{read_text, write_atomic};
-use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,12 @@ use std::path::{Path, PathBuf};
 const NAME: &str = "flatclip.lock";
 
 #[derive(Default, Deserialize, Serialize)]
-struct Content {
+pub(super) struct Lock {
+    #[serde(skip)]
+    path: PathBuf,
     /// The commit of the repository.
-    revision: Option<String>,
-    files: BTreeMap<String, LockedFile>,
+    pub(super) revision: Option<String>,
+    pub(super) files: BTreeMap<String, LockedFile>,
 }
 
 /// The record of one file.
@@ -28,76 +31,55 @@ pub(super) struct LockedFile {
     pub(super) complete: bool,
 }
 
-pub(super) struct Lock {
-    path: PathBuf,
-    content: Content,
-}
-
 impl Lock {
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(NAME);
         if !path.is_file() {
-            return Ok(Self { path, content: Content::default() });
+            return Ok(Self { path, ..Self::default() });
         }
-        let content = serde_json::from_str(&read_text(&path)?).map_err(|e| Error::Weights {
-            path: path.clone(),
-            reason: format!("is damaged ({e}); remove it to accept whatever the hub states next"),
-        })?;
-        Ok(Self { path, content })
-    }
-
-    pub(super) fn revision(&self) -> Option<&str> {
-        self.content.revision.as_deref()
-    }
-
-    pub(super) fn file(&self, name: &str) -> Option<&LockedFile> {
-        self.content.files.get(name)
+        let known: Self = serde_json::from_str(&read_text(&path)?)
+            .map_err(|e| bad(&path, format!("is damaged ({e}); remove it to accept whatever the hub states next")))?;
+        Ok(Self { path, ..known })
     }
 
     /// Records what the hub reports, or compares it with the record. True if a partial download may be of this version.
     pub(super) fn agree(&mut self, name: &str, url: &str, expected: &Expected) -> Result<bool, Failure> {
         let stated = &expected.file;
-        let Some(known) = self.content.files.get(name) else {
-            if self.content.revision.is_none() {
-                self.content.revision = expected.revision.clone();
+        let Some(known) = self.files.get(name) else {
+            if self.revision.is_none() {
+                self.revision = expected.revision.clone();
             }
             return self.note(name, stated.clone());
         };
-        let both = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some();
-        let digest = both(&known.sha256, &stated.sha256).then(|| known.sha256 == stated.sha256);
-        let size = known.size.is_some() && stated.size.is_some() && known.size != stated.size;
-        if (digest == Some(false) || size) && known.complete {
-            return Err(self.changed(name, url, known, stated));
+        fn differ<T: PartialEq>(a: &Option<T>, b: &Option<T>) -> bool {
+            a.is_some() && b.is_some() && a != b
         }
-        if digest == Some(false) || size {
-            return self.note(name, stated.clone());
+        let same = |a: &Option<String>, b: &Option<String>| a.is_some() && a == b;
+        match differ(&known.sha256, &stated.sha256) || differ(&known.size, &stated.size) {
+            true if known.complete => Err(self.changed(name, url, known, stated)),
+            true => self.note(name, stated.clone()),
+            false => Ok(same(&known.sha256, &stated.sha256) || same(&known.etag, &stated.etag)),
         }
-        let same_version = both(&known.etag, &stated.etag) && known.etag == stated.etag;
-        Ok(digest == Some(true) || same_version)
     }
 
     fn note(&mut self, name: &str, stated: LockedFile) -> Result<bool, Failure> {
-        self.content.files.insert(name.to_owned(), stated);
+        self.files.insert(name.to_owned(), stated);
         self.save()?;
         Ok(false)
     }
 
     /// Records the digest of a complete file, or compares it with the record.
     pub(super) fn complete(&mut self, name: &str, url: &str, sha256: &str) -> Result<(), Failure> {
-        let known = self.content.files.entry(name.to_owned()).or_default();
-        match &known.sha256 {
-            Some(wanted) if wanted == sha256 && known.complete => Ok(()),
-            Some(wanted) if wanted != sha256 => {
-                let found = LockedFile { sha256: Some(sha256.to_owned()), ..known.clone() };
-                let known = known.clone();
-                Err(self.changed(name, url, &known, &found))
-            }
-            _ => {
-                known.sha256 = Some(sha256.to_owned());
-                known.complete = true;
-                self.save()
-            }
+        let known = self.files.get(name).cloned().unwrap_or_default();
+        if known.complete && known.sha256.as_deref() == Some(sha256) {
+            return Ok(());
         }
+        let found = LockedFile { sha256: Some(sha256.to_owned()), complete: true, ..known.clone() };
+        if known.sha256.is_some() && known.sha256 != found.sha256 {
+            return Err(self.changed(name, url, &known, &found));
+        }
+        self.files.insert(name.to_owned(), found);
+        self.save()
     }
 
     fn changed(&self, name: &str, url: &str, known: &LockedFile, stated: &LockedFile) -> Failure {
@@ -115,8 +97,7 @@ impl Lock {
     }
 
     fn save(&self) -> Result<(), Failure> {
-        let wrong = |e: serde_json::Error| Error::Weights { path: self.path.clone(), reason: e.to_string() };
-        let text = serde_json::to_string_pretty(&self.content).map_err(wrong)?;
+        let text = serde_json::to_string_pretty(self).map_err(|e| bad(&self.path, e.to_string()))?;
         Ok(write_atomic(&self.path, text.as_bytes())?)
     }
 }

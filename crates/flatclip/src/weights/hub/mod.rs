@@ -126,7 +126,7 @@ struct Download {
 impl Download {
     /// The first revision seen, so that configuration and weights are of the same revision.
     fn url(&self, file: &str) -> String {
-        let revision = self.lock.revision().unwrap_or("main");
+        let revision = self.lock.revision.as_deref().unwrap_or("main");
         format!("{}/{}/resolve/{revision}/{file}", self.hub.endpoint, self.repository)
     }
 
@@ -171,7 +171,9 @@ impl Download {
     /// Checks an existing file against the lock file, and its content against the type in its name.
     fn check_present(&self, name: &str, path: &Path) -> Result<()> {
         let size = std::fs::metadata(path).map_err(Error::io(path))?.len();
-        if let Some(expected) = self.lock.file(name).and_then(|file| file.size).filter(|&expected| expected != size) {
+        if let Some(expected) =
+            self.lock.files.get(name).and_then(|file| file.size).filter(|&expected| expected != size)
+        {
             let reason = format!("has {size} bytes, {expected} were fetched; remove it, and it is fetched again");
             return Err(bad(path, reason));
         }
