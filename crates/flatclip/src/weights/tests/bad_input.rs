@@ -1,30 +1,29 @@
-use super::forge::{Precision, Tensors, fixture, safetensors, small, tensors, torch_zip, torch_zip_of, zip};
+use super::forge::{
+    Tensors, fixture, hugging_face, safetensors, safetensors_of, small, tensors, torch_zip, torch_zip_of, written, zip,
+};
 use crate::Error;
-use crate::weights::{Checkpoint, torch_file};
+use crate::weights::{Checkpoint, Dtype, torch_file};
 use proptest::prelude::*;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
 fn file(bytes: &[u8]) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
-    let path = folder.path().join("weights");
-    std::fs::write(&path, bytes).unwrap();
+    let path = written(&folder, "weights", bytes);
     (folder, path)
 }
 
-/// Opens and reads everything.
+/// Opens and reads everything. An error must name the file.
 fn read_all(bytes: &[u8]) -> crate::Result<String> {
     let (_folder, path) = file(bytes);
-    Checkpoint::open(&path)?.hash()
+    let read = Checkpoint::open(&path).and_then(|c| c.hash());
+    assert!(read.as_ref().err().is_none_or(|e| e.to_string().contains(&path.display().to_string())), "{read:?}");
+    read
 }
 
-/// The error's text; it must name the file.
+/// The error's text.
 fn error(bytes: &[u8]) -> String {
-    let (_folder, path) = file(bytes);
-    let error = Checkpoint::open(&path).and_then(|c| c.hash()).unwrap_err();
-    let text = error.to_string();
-    assert!(text.contains(&path.display().to_string()), "{text}");
-    text
+    read_all(bytes).unwrap_err().to_string()
 }
 
 fn tiny() -> Tensors {
@@ -45,7 +44,7 @@ fn missing_and_foreign_files_are_called_by_their_names() {
         assert!(error(bytes).contains(word), "{}", error(bytes));
     }
     let other = Tensors::from([("model.layers.0.weight".into(), (vec![2], vec![0.0; 2]))]);
-    assert!(error(&safetensors(&other, Precision::F32)).contains("not a CLIP checkpoint"));
+    assert!(error(&safetensors(&other)).contains("not a CLIP checkpoint"));
     let folder = TempDir::new().unwrap();
     assert!(Checkpoint::open(folder.path()).unwrap_err().to_string().contains("model.safetensors"));
 }
@@ -53,7 +52,7 @@ fn missing_and_foreign_files_are_called_by_their_names() {
 #[test]
 fn truncation_anywhere_is_an_error() {
     let jit = std::fs::read(fixture("golden/models/tiny-vit.jit.pt")).unwrap();
-    let plain = safetensors(&tiny(), Precision::F16);
+    let plain = safetensors_of(&tiny(), Dtype::F16);
     let legacy = std::fs::read(fixture("torch/varied-legacy.pt")).unwrap();
     for cut in [1, 7, 8, 9, 100, 5_000] {
         assert!(read_all(&plain[..cut]).is_err() && read_all(&jit[..cut]).is_err(), "{cut}");
@@ -84,7 +83,7 @@ fn a_flipped_bit_in_an_archive_is_found_by_its_checksum() {
 
 #[test]
 fn a_flipped_bit_in_a_header_is_never_a_panic() {
-    let good = safetensors(&tiny(), Precision::F16);
+    let good = safetensors_of(&tiny(), Dtype::F16);
     for at in 0..4_000 {
         let mut bytes = good.clone();
         bytes[at] ^= 1 << (at % 8);
@@ -135,7 +134,7 @@ fn control_characters_of_names_are_escaped() {
     let header = r#"{"\u001b[2Jx":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}}"#;
     let mut extra = tiny();
     extra.extend(other);
-    for bytes in [container(header, 8), safetensors(&extra, Precision::F32)] {
+    for bytes in [container(header, 8), safetensors(&extra)] {
         let text = error(&bytes);
         assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}[2J"), "{text:?}");
     }
@@ -145,7 +144,7 @@ fn control_characters_of_names_are_escaped() {
 fn a_wrong_shape_names_tensor_expected_and_found() {
     let mut wrong = tiny();
     wrong.insert("visual.ln_post.weight".into(), (vec![32], vec![1.0; 32]));
-    let (_folder, path) = file(&safetensors(&wrong, Precision::F32));
+    let (_folder, path) = file(&safetensors(&wrong));
     match Checkpoint::open(&path) {
         Err(Error::WeightShape { tensor, expected, found, .. }) => {
             assert_eq!((tensor.as_str(), expected.as_str(), found), ("visual.ln_post.weight", "[64]", vec![32]));
@@ -153,7 +152,7 @@ fn a_wrong_shape_names_tensor_expected_and_found() {
         other => panic!("{other:?}"),
     }
     wrong.insert("visual.positional_embedding".into(), (vec![16, 64], vec![0.0; 16 * 64]));
-    let (_folder, path) = file(&safetensors(&wrong, Precision::F32));
+    let (_folder, path) = file(&safetensors(&wrong));
     assert!(matches!(Checkpoint::open(&path), Err(Error::WeightShape { .. })));
 }
 
@@ -164,12 +163,12 @@ fn a_missing_or_unknown_tensor_is_named() {
     {
         let mut less = tiny();
         less.remove(lost);
-        let text = error(&safetensors(&less, Precision::F32));
+        let text = error(&safetensors(&less));
         assert!(text.contains(&format!("`{lost}` is missing")), "{lost}: {text}");
     }
     let mut more = tiny();
     more.insert("visual.transformer.resblocks.0.ls_1.gamma".into(), (vec![64], vec![1.0; 64]));
-    assert!(error(&safetensors(&more, Precision::F32)).contains("ls_1.gamma"));
+    assert!(error(&safetensors(&more)).contains("ls_1.gamma"));
 }
 
 #[test]
@@ -177,7 +176,7 @@ fn numbers_that_are_not_finite_are_named() {
     for (name, value) in [("visual.proj", f32::NAN), ("ln_final.bias", f32::INFINITY), ("logit_scale", f32::NAN)] {
         let mut bad = tiny();
         bad.get_mut(name).unwrap().1[0] = value;
-        let text = error(&safetensors(&bad, Precision::F32));
+        let text = error(&safetensors(&bad));
         assert!(text.contains(name) && text.contains("holds"), "{text}");
     }
 }
@@ -305,8 +304,7 @@ fn a_header_that_claims_more_than_the_file_has_allocates_nothing() {
 #[test]
 fn configurations_that_cannot_be_honoured_are_refused() {
     let folder = TempDir::new().unwrap();
-    let model = super::forge::hugging_face(&tiny());
-    std::fs::write(folder.path().join("model.safetensors"), safetensors(&model, Precision::F32)).unwrap();
+    written(&folder, "model.safetensors", safetensors(&hugging_face(&tiny())));
     for (config, word) in [
         (r#"{"hidden_act": "relu"}"#, "relu"),
         (r#"{"layer_norm_eps": 0.5}"#, "epsilon"),
@@ -314,7 +312,7 @@ fn configurations_that_cannot_be_honoured_are_refused() {
         (r#"{"num_attention_heads": -1}"#, "heads"),
         ("{", "not JSON"),
     ] {
-        std::fs::write(folder.path().join("config.json"), config).unwrap();
+        written(&folder, "config.json", config);
         let text = Checkpoint::open(folder.path()).unwrap_err().to_string();
         assert!(text.contains(word), "{text}");
     }

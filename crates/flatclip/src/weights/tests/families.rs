@@ -1,7 +1,7 @@
 //! Checkpoints of SigLIP and EVA-02, in the layouts of transformers and of open_clip with timm: settings are read correctly,
 //! and damaged checkpoints are refused.
 
-use super::forge::{Precision, Tensors, fixture, safetensors};
+use super::forge::{Tensors, fixture, safetensors};
 use crate::Error;
 use crate::architecture::{Activation, ClipConfig, ImageConfig, ImagePool, TextForm, TextPool, VitForm};
 use crate::weights::{Checkpoint, save_canonical};
@@ -33,7 +33,7 @@ impl Folder {
 
     fn open(&self, tensors: &Tensors, config: &Value) -> crate::Result<Checkpoint> {
         let [weights, settings] = self.files.map(|file| self.place.path().join(file));
-        std::fs::write(weights, safetensors(tensors, Precision::F32)).unwrap();
+        std::fs::write(weights, safetensors(tensors)).unwrap();
         std::fs::write(settings, config.to_string()).unwrap();
         Checkpoint::open(self.place.path())
     }

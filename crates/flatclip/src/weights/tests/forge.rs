@@ -3,8 +3,11 @@
 use crate::architecture::{ImageConfig, TextConfig, TextForm, VitForm};
 use crate::weights::canonical_file::encode;
 use crate::weights::{Checkpoint, Dtype, random_of};
+use flatclip_tensor::Matrix;
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::PathBuf;
+use tempfile::TempDir;
 
 pub(super) use crate::files::fixture;
 
@@ -29,21 +32,18 @@ pub(super) fn tensors(checkpoint: &Checkpoint) -> Tensors {
     checkpoint.names().map(|name| (name.to_owned(), checkpoint.tensor(name).unwrap())).collect()
 }
 
-/// How the numbers are written.
-#[derive(Clone, Copy)]
-pub(super) enum Precision {
-    F32,
-    F16,
-    Bf16,
+/// A safetensors file of 32-bit floats.
+pub(super) fn safetensors(tensors: &Tensors) -> Vec<u8> {
+    safetensors_of(tensors, Dtype::F32)
 }
 
 /// A safetensors file, written by the format's own library.
-pub(super) fn safetensors(tensors: &Tensors, precision: Precision) -> Vec<u8> {
+pub(super) fn safetensors_of(tensors: &Tensors, dtype: Dtype) -> Vec<u8> {
     use ::safetensors::{Dtype as Stored, tensor::TensorView};
-    let (dtype, stored) = match precision {
-        Precision::F32 => (Dtype::F32, Stored::F32),
-        Precision::F16 => (Dtype::F16, Stored::F16),
-        Precision::Bf16 => (Dtype::Bf16, Stored::BF16),
+    let stored = match dtype {
+        Dtype::F16 => Stored::F16,
+        Dtype::Bf16 => Stored::BF16,
+        _ => Stored::F32,
     };
     let bytes: Vec<Vec<u8>> = tensors.values().map(|(_, values)| encode(values, dtype)).collect();
     let views = tensors.iter().zip(&bytes);
@@ -51,65 +51,70 @@ pub(super) fn safetensors(tensors: &Tensors, precision: Precision) -> Vec<u8> {
     ::safetensors::serialize(views, None).unwrap()
 }
 
+/// Writes a file of a folder.
+pub(super) fn written(folder: &TempDir, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// A name here and in Hugging Face's layout, or a part of it.
+const HUGGING_FACE: [(&str, &str); 17] = [
+    ("visual.transformer.resblocks", "vision_model.encoder.layers"),
+    ("transformer.resblocks", "text_model.encoder.layers"),
+    ("visual.positional_embedding", "vision_model.embeddings.position_embedding.weight"),
+    ("positional_embedding", "text_model.embeddings.position_embedding.weight"),
+    ("token_embedding.weight", "text_model.embeddings.token_embedding.weight"),
+    ("visual.class_embedding", "vision_model.embeddings.class_embedding"),
+    ("visual.conv1.weight", "vision_model.embeddings.patch_embedding.weight"),
+    ("text_projection", "text_projection.weight"),
+    ("visual.proj", "visual_projection.weight"),
+    ("visual.ln_pre", "vision_model.pre_layrnorm"),
+    ("visual.ln_post", "vision_model.post_layernorm"),
+    ("ln_final", "text_model.final_layer_norm"),
+    (".ln_1", ".layer_norm1"),
+    (".ln_2", ".layer_norm2"),
+    (".attn.out_proj", ".self_attn.out_proj"),
+    (".mlp.c_fc", ".mlp.fc1"),
+    (".mlp.c_proj", ".mlp.fc2"),
+];
+
 /// The same tensors under Hugging Face's names.
 pub(super) fn hugging_face(tensors: &Tensors) -> Tensors {
     let mut out = Tensors::new();
     for (name, (shape, values)) in tensors {
-        let block = name.replace("visual.transformer.resblocks", "vision_model.encoder.layers");
-        let block = block.replace("transformer.resblocks", "text_model.encoder.layers");
-        if let Some((layer, kind)) = block.split_once(".attn.in_proj_") {
-            let part = values.len() / 3;
-            for (i, which) in ["q", "k", "v"].into_iter().enumerate() {
+        let theirs = HUGGING_FACE.iter().fold(name.clone(), |name, (ours, theirs)| name.replace(ours, theirs));
+        if let Some((layer, kind)) = theirs.split_once(".attn.in_proj_") {
+            for (which, part) in ["q", "k", "v"].into_iter().zip(values.chunks(values.len() / 3)) {
                 let mut shape = shape.clone();
                 shape[0] /= 3;
-                let slice = values[i * part..(i + 1) * part].to_vec();
-                out.insert(format!("{layer}.self_attn.{which}_proj.{kind}"), (shape, slice));
+                out.insert(format!("{layer}.self_attn.{which}_proj.{kind}"), (shape, part.to_vec()));
             }
-            continue;
+        } else if theirs.ends_with("_projection.weight") {
+            let matrix = Matrix::from_vec(shape[0], shape[1], values.clone()).transpose();
+            out.insert(theirs, (vec![shape[1], shape[0]], matrix.into_vec()));
+        } else {
+            out.insert(theirs, (shape.clone(), values.clone()));
         }
-        let (theirs, transposed) = match name.as_str() {
-            "token_embedding.weight" => ("text_model.embeddings.token_embedding.weight".into(), false),
-            "positional_embedding" => ("text_model.embeddings.position_embedding.weight".into(), false),
-            "text_projection" => ("text_projection.weight".into(), true),
-            "visual.proj" => ("visual_projection.weight".into(), true),
-            "visual.conv1.weight" => ("vision_model.embeddings.patch_embedding.weight".into(), false),
-            "visual.class_embedding" => ("vision_model.embeddings.class_embedding".into(), false),
-            "visual.positional_embedding" => ("vision_model.embeddings.position_embedding.weight".into(), false),
-            _ => {
-                let pairs = [
-                    ("visual.ln_pre", "vision_model.pre_layrnorm"),
-                    ("visual.ln_post", "vision_model.post_layernorm"),
-                    ("ln_final", "text_model.final_layer_norm"),
-                    (".ln_1", ".layer_norm1"),
-                    (".ln_2", ".layer_norm2"),
-                    (".attn.out_proj", ".self_attn.out_proj"),
-                    (".mlp.c_fc", ".mlp.fc1"),
-                    (".mlp.c_proj", ".mlp.fc2"),
-                ];
-                (pairs.iter().fold(block, |name, (ours, theirs)| name.replace(ours, theirs)), false)
-            }
-        };
-        let entry = if transposed { transpose(shape, values) } else { (shape.clone(), values.clone()) };
-        out.insert(theirs, entry);
     }
     // Old files carry index tables.
     out.insert("text_model.embeddings.position_ids".into(), (vec![1, 3], vec![0.0, 1.0, 2.0]));
     out
 }
 
-fn transpose(shape: &[usize], values: &[f32]) -> (Vec<usize>, Vec<f32>) {
-    let matrix = flatclip_tensor::Matrix::from_vec(shape[0], shape[1], values.to_vec()).transpose();
-    (vec![shape[1], shape[0]], matrix.into_vec())
-}
-
 /// An entry of a forged zip: name, content, deflated or stored.
 pub(super) type ZipEntry = (String, Vec<u8>, bool);
+
+/// Little-endian numbers, each of so many bytes.
+fn numbers(list: &[(usize, usize)]) -> Vec<u8> {
+    list.iter().flat_map(|&(number, size)| number.to_le_bytes().into_iter().take(size)).collect()
+}
 
 /// A zip archive; `claim` may falsify the unpacked length in the directory.
 pub(super) fn zip(entries: &[ZipEntry], claim: impl Fn(&str, u32) -> u32) -> Vec<u8> {
     let (mut out, mut directory) = (Vec::new(), Vec::new());
     for (name, content, deflate) in entries {
-        let header = out.len() as u32;
+        let header = numbers(&[(out.len(), 4)]);
         let packed = if *deflate {
             let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
             encoder.write_all(content).unwrap();
@@ -117,31 +122,16 @@ pub(super) fn zip(entries: &[ZipEntry], claim: impl Fn(&str, u32) -> u32) -> Vec
         } else {
             content.clone()
         };
-        let mut fields = Vec::new();
-        fields.extend([20u16, 0, if *deflate { 8 } else { 0 }, 0, 0].iter().flat_map(|n| n.to_le_bytes()));
-        fields.extend(crc32fast::hash(content).to_le_bytes());
-        fields.extend((packed.len() as u32).to_le_bytes());
-        fields.extend(claim(name, content.len() as u32).to_le_bytes());
-        fields.extend((name.len() as u16).to_le_bytes());
-        fields.extend(0u16.to_le_bytes());
-        out.extend(b"PK\x03\x04");
-        out.extend(&fields);
-        out.extend(name.as_bytes());
-        out.extend(packed);
-        directory.extend(b"PK\x01\x02\x14\x00");
-        directory.extend(&fields);
-        directory.extend([0; 10]);
-        directory.extend(header.to_le_bytes());
-        directory.extend(name.as_bytes());
+        let (crc, claimed) = (crc32fast::hash(content) as usize, claim(name, content.len() as u32) as usize);
+        let method = if *deflate { 8 } else { 0 };
+        let sizes = [(crc, 4), (packed.len(), 4), (claimed, 4), (name.len(), 2), (0, 2)];
+        let fields = [numbers(&[(20, 2), (0, 2), (method, 2), (0, 4)]), numbers(&sizes)].concat();
+        out.extend([&b"PK\x03\x04"[..], &fields, name.as_bytes(), &packed].concat());
+        directory.extend([&b"PK\x01\x02\x14\x00"[..], &fields, &[0; 10], &header, name.as_bytes()].concat());
     }
-    let (offset, count) = (out.len() as u32, entries.len() as u16);
-    out.extend(&directory);
-    out.extend(b"PK\x05\x06\0\0\0\0");
-    out.extend([count, count].iter().flat_map(|n| n.to_le_bytes()));
-    out.extend((directory.len() as u32).to_le_bytes());
-    out.extend(offset.to_le_bytes());
-    out.extend([0, 0]);
-    out
+    let count = entries.len();
+    let end = numbers(&[(count, 2), (count, 2), (directory.len(), 4), (out.len(), 4), (0, 2)]);
+    [&out[..], &directory, b"PK\x05\x06\0\0\0\0", &end].concat()
 }
 
 /// A `torch.save` archive of a state dict, as torch writes it; `prefix` before every name, `wrap` as training code does.

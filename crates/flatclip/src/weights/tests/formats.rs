@@ -1,14 +1,10 @@
-use super::forge::{Precision, Tensors, fixture, hugging_face, safetensors, small, tensors, tiny_vit, torch_zip};
+use super::forge::{
+    Tensors, fixture, hugging_face, safetensors, safetensors_of, small, tensors, tiny_vit, torch_zip, written,
+};
 use crate::architecture::{Activation, ActivationSource, ClipConfig, ImageConfig, VitForm};
 use crate::weights::{Checkpoint, Dtype, Naming, random, random_of, save_canonical};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-
-fn written(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
-    let path = folder.path().join(name);
-    std::fs::write(&path, bytes).unwrap();
-    path
-}
 
 fn renamed(tensors: &Tensors, rename: impl Fn(&str) -> Option<String>) -> Tensors {
     tensors.iter().filter_map(|(name, tensor)| Some((rename(name)?, tensor.clone()))).collect()
@@ -82,7 +78,7 @@ fn names_of_other_libraries_and_wrappers_give_the_same_tensors() {
     for (theirs, naming) in
         [(hugging_face(&ours), Naming::HuggingFace), (custom, Naming::OpenClipCustomText), (wrapped, Naming::OpenAi)]
     {
-        let path = written(&folder, "any.safetensors", &safetensors(&theirs, Precision::F32));
+        let path = written(&folder, "any.safetensors", safetensors(&theirs));
         assert_eq!(assert_same(&path, &ours).naming(), naming);
     }
 }
@@ -93,7 +89,7 @@ fn torch_state_dicts_plain_wrapped_and_deflated_give_the_same_tensors() {
     for (name, prefix, wrap, deflate) in
         [("plain.pt", "", false, false), ("wrapped.pth", "module.", true, false), ("deflated.bin", "", false, true)]
     {
-        assert_same(&written(&folder, name, &torch_zip(&ours, prefix, wrap, deflate)), &ours);
+        assert_same(&written(&folder, name, torch_zip(&ours, prefix, wrap, deflate)), &ours);
     }
 }
 
@@ -104,7 +100,7 @@ fn an_image_tower_alone_loads_in_every_naming() {
     let bare = renamed(&ours, |name| name.strip_prefix("visual.").map(str::to_owned));
     let theirs = renamed(&hugging_face(&ours), |name| name.starts_with("vis").then(|| name.to_owned()));
     for (name, tensors) in [("visual", &visual), ("bare", &bare), ("hf", &theirs)] {
-        let path = written(&folder, name, &safetensors(tensors, Precision::F32));
+        let path = written(&folder, name, safetensors(tensors));
         let checkpoint = assert_same(&path, &visual);
         assert_eq!(checkpoint.config().text, None);
         assert!(checkpoint.config().describe().contains("no text tower"));
@@ -114,12 +110,12 @@ fn an_image_tower_alone_loads_in_every_naming() {
 #[test]
 fn half_precisions_are_widened_exactly() {
     let (folder, ours) = (TempDir::new().unwrap(), tensors(&tiny_vit()));
-    for (precision, dtype) in [(Precision::F16, Dtype::F16), (Precision::Bf16, Dtype::Bf16)] {
-        let checkpoint = Checkpoint::open(written(&folder, "half", &safetensors(&ours, precision))).unwrap();
+    for dtype in [Dtype::F16, Dtype::Bf16] {
+        let checkpoint = Checkpoint::open(written(&folder, "half", safetensors_of(&ours, dtype))).unwrap();
         assert_eq!(checkpoint.dtype("visual.proj"), Some(dtype));
         let (_, values) = checkpoint.tensor("visual.proj").unwrap();
-        let rounded = ours["visual.proj"].1.iter().map(|&v| match precision {
-            Precision::Bf16 => half::bf16::from_f32(v).to_f32(),
+        let rounded = ours["visual.proj"].1.iter().map(|&v| match dtype {
+            Dtype::Bf16 => half::bf16::from_f32(v).to_f32(),
             _ => half::f16::from_f32(v).to_f32(),
         });
         assert!(values.iter().copied().eq(rounded), "{dtype:?}");
@@ -128,13 +124,12 @@ fn half_precisions_are_widened_exactly() {
 
 fn hf_folder(act: &str, heads: usize) -> TempDir {
     let folder = TempDir::new().unwrap();
-    let bytes = safetensors(&hugging_face(&tensors(&tiny_vit())), Precision::F32);
-    written(&folder, "model.safetensors", &bytes);
+    written(&folder, "model.safetensors", safetensors(&hugging_face(&tensors(&tiny_vit()))));
     let config = std::fs::read_to_string(fixture("golden/models/tiny-vit-hf/config.json")).unwrap();
     let config = config
         .replace("quick_gelu", act)
         .replace("\"num_attention_heads\": 2", &format!("\"num_attention_heads\": {heads}"));
-    written(&folder, "config.json", config.as_bytes());
+    written(&folder, "config.json", config);
     folder
 }
 
@@ -162,7 +157,7 @@ fn a_hugging_face_folder_states_activation_heads_and_pixels() {
 fn a_bare_state_dict_is_decided_by_a_configuration_or_a_tag_and_is_in_doubt_without() {
     let (folder, ours) = (TempDir::new().unwrap(), tensors(&tiny_vit()));
     let bare = |name: &str| {
-        let path = written(&folder, name, &safetensors(&ours, Precision::F32));
+        let path = written(&folder, name, safetensors(&ours));
         Checkpoint::open(path).unwrap()
     };
     let found = |checkpoint: &Checkpoint| {
@@ -182,9 +177,9 @@ fn a_bare_state_dict_is_decided_by_a_configuration_or_a_tag_and_is_in_doubt_with
     // A configuration of another model in the folder is ignored: it need not belong to this file.
     let config = std::fs::read_to_string(fixture("golden/models/tiny-vit-hf/config.json")).unwrap();
     let config = config.replace("quick_gelu", "gelu");
-    written(&folder, "config.json", config.replace("\"hidden_size\": 128", "\"hidden_size\": 256").as_bytes());
+    written(&folder, "config.json", config.replace("\"hidden_size\": 128", "\"hidden_size\": 256"));
     assert_eq!(found(&bare("finetuned.pt")), (Activation::QuickGelu, ActivationSource::Assumed, true));
-    written(&folder, "config.json", config.as_bytes());
+    written(&folder, "config.json", config);
     assert_eq!(found(&bare("finetuned.pt")), (Activation::Gelu, ActivationSource::Stated, false));
     assert_eq!(crate::weights::random("ViT-B-32", 0).unwrap().activation_doubt(), None);
 }
@@ -208,7 +203,7 @@ fn a_vision_folder_states_its_fields_at_top_level() {
     let folder = TempDir::new().unwrap();
     let ours = tensors(&tiny_vit());
     let theirs = renamed(&hugging_face(&ours), |name| name.starts_with("vis").then(|| name.to_owned()));
-    written(&folder, "model.safetensors", &safetensors(&theirs, Precision::F32));
+    written(&folder, "model.safetensors", safetensors(&theirs));
     let config = br#"{"model_type": "clip_vision_model", "hidden_act": "gelu", "num_attention_heads": 1, "layer_norm_eps": 1e-05}"#;
     written(&folder, "config.json", config);
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
@@ -225,16 +220,16 @@ fn sharded_folders_load_and_lost_shards_are_named() {
     let mut map = serde_json::Map::new();
     for (file, skip, take) in [("a.safetensors", 0, half), ("b.safetensors", half, theirs.len())] {
         let part: Tensors = theirs.iter().skip(skip).take(take).map(|(n, t)| (n.clone(), t.clone())).collect();
-        written(&folder, file, &safetensors(&part, Precision::F32));
+        written(&folder, file, safetensors(&part));
         map.extend(part.keys().map(|name| (name.clone(), file.into())));
     }
     let index = |map: &serde_json::Map<String, serde_json::Value>| serde_json::json!({ "weight_map": map }).to_string();
-    written(&folder, "model.safetensors.index.json", index(&map).as_bytes());
+    written(&folder, "model.safetensors.index.json", index(&map));
     assert_same(folder.path(), &tensors(&tiny_vit()));
     std::fs::remove_file(folder.path().join("b.safetensors")).unwrap();
     assert!(Checkpoint::open(folder.path()).unwrap_err().to_string().contains("b.safetensors"));
     map.insert("logit_scale".into(), "../a.safetensors".into());
-    written(&folder, "model.safetensors.index.json", index(&map).as_bytes());
+    written(&folder, "model.safetensors.index.json", index(&map));
     assert!(Checkpoint::open(folder.path()).unwrap_err().to_string().contains("not a file of this folder"));
 }
 
@@ -243,12 +238,12 @@ fn open_clip_folders_mean_gelu_unless_they_say_quick() {
     let ours = tensors(&tiny_vit());
     for (quick, expected) in [("", Activation::Gelu), (r#""quick_gelu": true,"#, Activation::QuickGelu)] {
         let folder = TempDir::new().unwrap();
-        written(&folder, "open_clip_pytorch_model.bin", &torch_zip(&ours, "", false, false));
+        written(&folder, "open_clip_pytorch_model.bin", torch_zip(&ours, "", false, false));
         let config = format!(
             r#"{{"model_cfg": {{{quick} "embed_dim": 32, "vision_cfg": {{"width": 128, "head_width": 32}}, "text_cfg": {{"heads": 2}}}},
                 "preprocess_cfg": {{"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}}}}"#
         );
-        written(&folder, "open_clip_config.json", config.as_bytes());
+        written(&folder, "open_clip_config.json", config);
         let checkpoint = assert_same(folder.path(), &ours);
         assert_eq!(checkpoint.config().activation, expected);
         assert_eq!(checkpoint.config().preprocess.mean, [0.5; 3]);
@@ -276,7 +271,7 @@ fn the_hash_sees_a_single_number_and_the_seed() {
     let folder = TempDir::new().unwrap();
     let mut ours = tensors(&tiny_vit());
     ours.get_mut("ln_final.bias").unwrap().1[5] += 1e-3;
-    let other = Checkpoint::open(written(&folder, "x", &safetensors(&ours, Precision::F32))).unwrap();
+    let other = Checkpoint::open(written(&folder, "x", safetensors(&ours))).unwrap();
     assert_ne!(other.hash().unwrap(), tiny_vit().hash().unwrap());
     let config = tiny_vit().config().clone();
     let hash = |seed| random_of(&config, seed).hash().unwrap();

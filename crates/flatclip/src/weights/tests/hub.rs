@@ -1,6 +1,6 @@
 //! Downloads from a local server that works correctly or simulates faults.
 
-use super::forge::{Precision, safetensors, small, tensors};
+use super::forge::{safetensors, small, tensors};
 use crate::digest::Digest;
 use crate::weights::hub::{self, Hub};
 use crate::weights::{Places, known, resolve};
@@ -92,24 +92,27 @@ fn answer(
     let mut words = first.split_whitespace();
     let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
     log.lock().unwrap().push(format!("{method} {path} {range}{token}"));
-    let close = "Connection: close\r\n\r\n";
+    let takes_turn = || cuts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
+    let mut send = |status: &str, headers: &str, body: &[u8]| {
+        let length = body.len();
+        write!(stream, "HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n")?;
+        let sent =
+            if manner == Manner::CutsOnce && path.starts_with("/cdn") && takes_turn() { length / 2 } else { length };
+        if method == "GET" { stream.write_all(&body[..sent]) } else { Ok(()) }
+    };
     if path.ends_with("open_clip_config.json") {
-        let body = r#"{"model_cfg": {"quick_gelu": true}}"#;
-        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{close}", body.len())?;
-        return if method == "GET" { stream.write_all(body.as_bytes()) } else { Ok(()) };
+        return send("200 OK", "", br#"{"model_cfg": {"quick_gelu": true}}"#);
     }
     if !path.ends_with("open_clip_model.safetensors") || manner == Manner::Missing {
-        return write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n{close}");
+        return send("404 Not Found", "", b"");
     }
-    let takes_turn = || cuts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok();
     if manner == Manner::Overloaded && takes_turn() {
-        return write!(stream, "HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\n{close}");
+        return send("503 Busy", "Retry-After: 0\r\n", b"");
     }
-    if matches!(manner, Manner::Page | Manner::NoDigest) {
-        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{close}", weights.len())?;
-        let page = [b"\n<!DOCTYPE html>", &weights[16..]].concat();
-        let body = if manner == Manner::Page { &page } else { weights };
-        return if method == "GET" { stream.write_all(body) } else { Ok(()) };
+    match manner {
+        Manner::Page => return send("200 OK", "", &[b"\n<!DOCTYPE html>", &weights[16..]].concat()),
+        Manner::NoDigest => return send("200 OK", "", weights),
+        _ => {}
     }
     if !path.starts_with("/cdn") {
         // As the hub does: the answer describes the file and points to where the bytes are.
@@ -117,9 +120,9 @@ fn answer(
         if manner == Manner::WrongDigest {
             digest.replace_range(..1, if digest.starts_with('0') { "1" } else { "0" });
         }
-        let about =
-            format!("X-Linked-Size: {}\r\nX-Linked-Etag: \"{digest}\"\r\nLocation: /cdn{path}\r\n", weights.len());
-        return write!(stream, "HTTP/1.1 302 Found\r\n{about}Content-Length: 0\r\n{close}");
+        let size = weights.len();
+        let about = format!("X-Linked-Size: {size}\r\nX-Linked-Etag: \"{digest}\"\r\nLocation: /cdn{path}\r\n");
+        return send("302 Found", &about, b"");
     }
     let start = match manner {
         Manner::NoRanges => 0,
@@ -132,18 +135,19 @@ fn answer(
     }
     if start > 0 {
         let about = format!("Content-Range: bytes {start}-{}/{}\r\n", weights.len() - 1, weights.len());
-        write!(stream, "HTTP/1.1 206 Partial Content\r\n{about}Content-Length: {}\r\n{close}", body.len())?;
-    } else {
-        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{close}", body.len())?;
+        return send("206 Partial Content", &about, &body);
     }
-    if manner == Manner::CutsOnce && takes_turn() {
-        body.truncate(body.len() / 2);
-    }
-    stream.write_all(&body)
+    send("200 OK", "", &body)
 }
 
 fn weights() -> Vec<u8> {
-    safetensors(&tensors(&small()), Precision::F32)
+    safetensors(&tensors(&small()))
+}
+
+/// Fetches what the server has.
+fn fetch_all(server: &Server, dir: &TempDir) {
+    fetch(server, dir).unwrap();
+    assert_eq!(std::fs::read(file(dir, WEIGHTS)).unwrap(), weights());
 }
 
 fn fetch(server: &Server, dir: &TempDir) -> crate::Result<(u64, u64)> {
@@ -198,21 +202,18 @@ fn an_interrupted_download_goes_on_where_it_stopped() {
     assert!(!file(&dir, WEIGHTS).exists());
     let have = std::fs::metadata(file(&dir, PART)).unwrap().len();
     assert_eq!(have, weights().len() as u64 / 2);
-    fetch(&server, &dir).unwrap();
-    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), weights());
+    fetch_all(&server, &dir);
     assert!(server.log.lock().unwrap().last().unwrap().contains(&format!(" {have}")));
     // The same in one go.
     let (server, dir) = (serve(weights(), Manner::CutsOnce), TempDir::new().unwrap());
-    fetch(&server, &dir).unwrap();
-    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), weights());
+    fetch_all(&server, &dir);
 }
 
 #[test]
 fn a_server_without_ranges_sends_everything_again() {
     let (server, dir) = (serve(weights(), Manner::NoRanges), TempDir::new().unwrap());
     leave_part(&server, &dir, &weights()[..1000]);
-    fetch(&server, &dir).unwrap();
-    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), weights());
+    fetch_all(&server, &dir);
 }
 
 #[test]
@@ -220,12 +221,10 @@ fn a_wrong_range_an_overload_and_an_unfitting_part_pass() {
     let right = weights();
     let (server, dir) = (serve(weights(), Manner::WrongRange), TempDir::new().unwrap());
     leave_part(&server, &dir, &right[..1000]);
-    fetch(&server, &dir).unwrap();
-    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), right);
+    fetch_all(&server, &dir);
     let (server, dir) = (serve(weights(), Manner::Overloaded), TempDir::new().unwrap());
     assert!(fetch_with(&server, &dir, 2).unwrap_err().to_string().contains("503"));
-    fetch(&server, &dir).unwrap();
-    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), right);
+    fetch_all(&server, &dir);
     // Of an unknown version (no lock file): removed before the download. Of this version, but damaged: removed after it.
     let (server, dir) = (serve(weights(), Manner::Good), TempDir::new().unwrap());
     std::fs::create_dir_all(file(&dir, "")).unwrap();
@@ -233,8 +232,7 @@ fn a_wrong_range_an_overload_and_an_unfitting_part_pass() {
     fetch_with(&server, &dir, 0).unwrap();
     let damaged: Vec<u8> = right[..5000].iter().enumerate().map(|(i, b)| b ^ u8::from(i == 4999)).collect();
     leave_part(&server, &dir, &damaged);
-    fetch(&server, &dir).unwrap();
-    assert_eq!(std::fs::read(file(&dir, WEIGHTS)).unwrap(), right);
+    fetch_all(&server, &dir);
 }
 
 #[test]
@@ -256,7 +254,7 @@ fn wrong_content_is_never_kept() {
 fn a_file_that_changes_on_the_hub_is_refused() {
     let mut other = tensors(&small());
     other.get_mut("logit_scale").unwrap().1[0] += 1.0;
-    let other = safetensors(&other, Precision::F32);
+    let other = safetensors(&other);
     for manner in [Manner::Good, Manner::NoDigest] {
         let (server, dir) = (serve(weights(), manner), TempDir::new().unwrap());
         fetch(&server, &dir).unwrap();

@@ -1,4 +1,4 @@
-use super::forge::{Precision, Tensors, hugging_face, safetensors, small, tensors};
+use super::forge::{Tensors, hugging_face, safetensors, small, tensors};
 use crate::architecture::{Activation, ActivationSource, ClipConfig, Preprocess};
 use crate::weights::{KNOWN, Places, file_sha256, known, published_as, refusal, resolve};
 use std::path::Path;
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 fn write(path: &Path, tensors: &Tensors) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, safetensors(tensors, Precision::F32)).unwrap();
+    std::fs::write(path, safetensors(tensors)).unwrap();
 }
 
 #[test]
