@@ -30,25 +30,23 @@ pub(super) enum Cleaning {
 }
 
 impl Cleaning {
-    /// The word of open_clip's `tokenizer_kwargs.clean`.
-    pub(super) fn of_open_clip(word: &str) -> Option<Self> {
-        match word {
-            "canonicalize" => Some(Self::Canonicalize),
-            "lower" => Some(Self::Lower),
-            "whitespace" => Some(Self::Whitespace),
-            _ => None,
-        }
+    /// Each with its library and what that calls it, in the order of the variants.
+    const NAMES: [(Self, &str); 6] = [
+        (Self::Canonicalize, "open_clip canonicalize"),
+        (Self::Lower, "open_clip lower"),
+        (Self::Whitespace, "open_clip whitespace"),
+        (Self::Siglip, "transformers SiglipTokenizer"),
+        (Self::Siglip2, "transformers Siglip2Tokenizer"),
+        (Self::Nothing, "none"),
+    ];
+
+    pub(super) fn named(library: &str, word: &str) -> Option<Self> {
+        let name = format!("{library} {word}");
+        Self::NAMES.iter().find(|(_, known)| *known == name).map(|&(cleaning, _)| cleaning)
     }
 
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Canonicalize => "open_clip canonicalize",
-            Self::Lower => "open_clip lower",
-            Self::Whitespace => "open_clip whitespace",
-            Self::Siglip => "transformers SiglipTokenizer",
-            Self::Siglip2 => "transformers Siglip2Tokenizer",
-            Self::Nothing => "none",
-        }
+        Self::NAMES[self as usize].1
     }
 
     /// What is done to the whole text, before markers such as `</s>` are looked for.
@@ -131,43 +129,16 @@ fn plain_characters(text: &str) -> String {
             '\u{201c}'..='\u{201f}' => out.push('"'),
             '\r' | '\u{2028}' | '\u{2029}' | '\u{85}' => out.push('\n'),
             '\u{3000}' => out.push(' '),
-            '\u{ff01}'..='\u{ffef}' => out.extend([c].into_iter().nfkc()),
-            _ => match ligature(c) {
-                Some(letters) => out.push_str(letters),
-                None => out.push(c),
-            },
+            // Two Latin ligatures and digraphs that NFKC takes apart in another way. U+0149 holds U+02BC, a quote.
+            'ŉ' => out.push_str("'n"),
+            'ﬅ' => out.push_str("ſt"),
+            'Ĳ' | 'ĳ' | 'Ǆ'..='ǌ' | 'Ǳ'..='ǳ' | 'ﬀ'..='ﬆ' | '\u{ff01}'..='\u{ffef}' => {
+                out.extend([c].into_iter().nfkc())
+            }
+            _ => out.push(c),
         }
     }
     out
-}
-
-/// The letters of a Latin ligature or digraph. U+0149 holds U+02BC, a quote that is straightened with the others.
-fn ligature(c: char) -> Option<&'static str> {
-    Some(match c {
-        'Ĳ' => "IJ",
-        'ĳ' => "ij",
-        'ŉ' => "'n",
-        'Ǳ' => "DZ",
-        'ǲ' => "Dz",
-        'ǳ' => "dz",
-        'Ǆ' => "DŽ",
-        'ǅ' => "Dž",
-        'ǆ' => "dž",
-        'Ǉ' => "LJ",
-        'ǈ' => "Lj",
-        'ǉ' => "lj",
-        'Ǌ' => "NJ",
-        'ǋ' => "Nj",
-        'ǌ' => "nj",
-        'ﬀ' => "ff",
-        'ﬁ' => "fi",
-        'ﬂ' => "fl",
-        'ﬃ' => "ffi",
-        'ﬄ' => "ffl",
-        'ﬅ' => "ſt",
-        'ﬆ' => "st",
-        _ => return None,
-    })
 }
 
 /// Drops `ESC [ digits and semicolons LETTER`, the colours of a terminal.

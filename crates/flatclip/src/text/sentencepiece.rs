@@ -2,33 +2,28 @@
 //! token, padding. The `tokenizers` crate cuts words into pieces; cleaning and the row are ours.
 
 use super::clean::Cleaning;
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::unusable_weights as bad;
 use regex::Regex;
 use std::collections::HashMap;
 use std::path::Path;
-use tokenizers::Model as _;
-use tokenizers::models::bpe::BPE;
-use tokenizers::models::unigram::Unigram;
 use tokenizers::normalizers::Precompiled;
+use tokenizers::{Model as _, ModelWrapper};
 
 /// The character that represents a space in pieces.
 const SPACE: char = '\u{2581}';
 
-/// What cuts text into pieces.
-pub(super) enum Cutter {
-    /// Words one after the other, each with a space before it; characters are normalised by the table, if there is one.
-    Unigram(Box<Unigram>, Option<Precompiled>),
-    /// The whole text, byte by byte where there is no piece.
-    Bpe(Box<BPE>),
+/// What cuts text into pieces: Unigram words one after the other, each with a space before it; BPE the whole text, byte by
+/// byte where there is no piece.
+pub(super) struct Cutter {
+    pub(super) model: ModelWrapper,
+    /// Normalises the characters of words.
+    pub(super) table: Option<Precompiled>,
 }
 
 impl Cutter {
-    /// The id of a token.
-    pub(super) fn id(&self, name: &str) -> Option<u32> {
-        match self {
-            Self::Unigram(model, _) => model.token_to_id(name),
-            Self::Bpe(model) => model.token_to_id(name),
-        }
+    pub(super) fn is_unigram(&self) -> bool {
+        matches!(self.model, ModelWrapper::Unigram(_))
     }
 }
 
@@ -52,10 +47,9 @@ impl Pieces {
         cleaning: Cleaning,
         [eos, pad]: [&str; 2],
     ) -> Result<Self> {
-        let wrong = |reason: String| Error::Weights { path: path.to_path_buf(), reason };
         let id = |name: &str| {
-            let found = markers.get(name).copied().or_else(|| cutter.id(name));
-            found.ok_or_else(|| wrong(format!("the vocabulary has no token {name:?}")))
+            let found = markers.get(name).copied().or_else(|| cutter.model.token_to_id(name));
+            found.ok_or_else(|| bad(path, format!("the vocabulary has no token {name:?}")))
         };
         let (eos, pad) = (id(eos)?, id(pad)?);
         // The longest first: of two markers that begin alike the longer is meant.
@@ -63,17 +57,15 @@ impl Pieces {
         names.sort_by_key(|name| (std::cmp::Reverse(name.len()), *name));
         let names: Vec<String> = names.into_iter().map(|name| regex::escape(name)).collect();
         let pattern = (!names.is_empty()).then(|| Regex::new(&names.join("|"))).transpose();
-        let pattern = pattern.map_err(|e| wrong(format!("too many added tokens: {e}")))?;
+        let pattern = pattern.map_err(|e| bad(path, format!("too many added tokens: {e}")))?;
         Ok(Self { cutter, markers, pattern, cleaning, eos, pad })
     }
 
     /// Kind, size and cleaning.
     pub(super) fn describe(&self) -> String {
-        let (kind, size) = match &self.cutter {
-            Cutter::Unigram(model, _) => ("Unigram", model.get_vocab_size()),
-            Cutter::Bpe(model) => ("BPE", model.get_vocab_size()),
-        };
-        let Self { eos, pad, cleaning, .. } = self;
+        let Self { cutter, eos, pad, cleaning, .. } = self;
+        let kind = if cutter.is_unigram() { "Unigram" } else { "BPE" };
+        let size = cutter.model.get_vocab_size();
         format!("SentencePiece {kind}, {size} tokens, end {eos}, padding {pad}; cleaning: {}", cleaning.name())
     }
 
@@ -85,7 +77,7 @@ impl Pieces {
     /// The same behind other words: Unigram has a space before every word, the first included, byte pairs do not.
     pub(super) fn encode_following(&self, text: &str) -> Vec<u32> {
         let text = self.cleaning.whole(text);
-        let space = if matches!(self.cutter, Cutter::Bpe(_)) && !text.is_empty() { " " } else { "" };
+        let space = if !self.cutter.is_unigram() && !text.is_empty() { " " } else { "" };
         self.encode_cleaned(&format!("{space}{text}"))
     }
 
@@ -103,21 +95,21 @@ impl Pieces {
     /// The pieces of a text without markers; `first` if none came before it.
     fn cut(&self, text: &str, first: bool, ids: &mut Vec<u32>) {
         let text = self.cleaning.part(text);
-        let mut add = |pieces: tokenizers::Result<Vec<tokenizers::Token>>| {
+        let Cutter { model, table } = &self.cutter;
+        let mut add = |text: &str| {
             // Only a vocabulary without the unknown token fails, which is refused when it is read.
-            ids.extend(pieces.expect("the unknown token exists").into_iter().map(|token| token.id));
+            let pieces = model.tokenize(text).expect("the unknown token exists");
+            ids.extend(pieces.into_iter().map(|token| token.id));
         };
-        match &self.cutter {
-            Cutter::Unigram(model, table) => {
-                let text = table.as_ref().map_or(text.clone(), |table| table.normalize_string(&text));
-                for (at, word) in text.split_whitespace().enumerate() {
-                    // Behind a marker the first word has no space before it, as in transformers.
-                    let bare = (at == 0 && !first) || word.starts_with(SPACE);
-                    add(if bare { model.tokenize(word) } else { model.tokenize(&format!("{SPACE}{word}")) });
-                }
+        if self.cutter.is_unigram() {
+            let text = table.as_ref().map_or(text.clone(), |table| table.normalize_string(&text));
+            for (at, word) in text.split_whitespace().enumerate() {
+                // Behind a marker the first word has no space before it, as in transformers.
+                let bare = (at == 0 && !first) || word.starts_with(SPACE);
+                if bare { add(word) } else { add(&format!("{SPACE}{word}")) }
             }
-            Cutter::Bpe(model) if !text.is_empty() => add(model.tokenize(&text.replace(' ', "\u{2581}"))),
-            Cutter::Bpe(_) => {}
+        } else if !text.is_empty() {
+            add(&text.replace(' ', "\u{2581}"));
         }
     }
 
@@ -125,11 +117,7 @@ impl Pieces {
     pub(super) fn decode(&self, ids: &[u32]) -> String {
         let mut bytes = Vec::new();
         for &id in ids.iter().filter(|&&id| id != self.eos && id != self.pad) {
-            let piece = match &self.cutter {
-                Cutter::Unigram(model, _) => model.id_to_token(id),
-                Cutter::Bpe(model) => model.id_to_token(id),
-            };
-            let piece = piece.unwrap_or_default();
+            let piece = self.cutter.model.id_to_token(id).unwrap_or_default();
             let byte = piece.strip_prefix("<0x").and_then(|hex| hex.strip_suffix('>'));
             match byte.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
                 Some(byte) => bytes.push(byte),

@@ -4,11 +4,13 @@
 use super::clean::Cleaning;
 use super::sentencepiece::{Cutter, Pieces};
 use super::vocabulary::{merge_of, parse_json, vocabulary_of};
+use crate::error::unusable_weights as bad;
 use crate::{Error, Result};
 use base64::Engine as _;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
+use tokenizers::Model as _;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::models::unigram::Unigram;
 use tokenizers::normalizers::Precompiled;
@@ -22,141 +24,129 @@ const MAX_MODEL: u64 = 64 << 20;
 /// Names of SentencePiece's own files.
 pub(super) const MODEL_FILES: [&str; 2] = ["spiece.model", "tokenizer.model"];
 
-/// What the reader found: words for errors, and the path.
-struct Reader<'a>(&'a Path);
-
-impl Reader<'_> {
-    fn wrong(&self, reason: impl Into<String>) -> Error {
-        Error::Weights { path: self.0.to_path_buf(), reason: reason.into() }
+fn unigram(path: &Path, pieces: Vec<(String, f64)>, unknown: Option<u64>, table: Option<Vec<u8>>) -> Result<Cutter> {
+    check_pieces(path, pieces.iter().map(|(piece, _)| piece.as_str()))?;
+    if let Some((piece, score)) = pieces.iter().find(|(_, score)| !score.is_finite()) {
+        return Err(bad(path, format!("piece {piece:?} has the score {score}")));
     }
-
-    fn unigram(&self, pieces: Vec<(String, f64)>, unknown: Option<u64>, table: Option<Vec<u8>>) -> Result<Cutter> {
-        self.check_pieces(pieces.iter().map(|(piece, _)| piece.as_str()))?;
-        if let Some((piece, score)) = pieces.iter().find(|(_, score)| !score.is_finite()) {
-            return Err(self.wrong(format!("piece {piece:?} has the score {score}")));
-        }
-        let unknown = unknown.filter(|&id| id < pieces.len() as u64);
-        let unknown = unknown.ok_or_else(|| self.wrong("there is no unknown token; expected its id in `unk_id`"))?;
-        let table = table.filter(|table| !table.is_empty()).map(|table| {
-            check_charsmap(&table).map_err(|reason| self.wrong(reason))?;
-            Precompiled::from(&table).map_err(|e| self.wrong(e.to_string()))
-        });
-        let model = Unigram::from(pieces, Some(unknown as usize), false).map_err(|e| self.wrong(e.to_string()))?;
-        Ok(Cutter::Unigram(Box::new(model), table.transpose()?))
-    }
-
-    fn bpe(&self, ids: HashMap<String, u32>, merges: Vec<(String, String)>, unknown: &str) -> Result<Cutter> {
-        self.check_pieces(ids.keys().map(String::as_str))?;
-        if !ids.contains_key(unknown) {
-            return Err(self.wrong(format!("the vocabulary has no token {unknown:?}, the unknown one")));
-        }
-        // With every byte a token, no text is unknown.
-        if let Some(byte) = (0..=255).map(|byte| format!("<0x{byte:02X}>")).find(|byte| !ids.contains_key(byte)) {
-            return Err(self.wrong(format!("the vocabulary has no token {byte:?}; expected one for every byte")));
-        }
-        let has = |piece: &str| ids.contains_key(piece);
-        if let Some((a, b)) = merges.iter().find(|(a, b)| !has(a) || !has(b) || !has(&format!("{a}{b}"))) {
-            return Err(self.wrong(format!("the pair {a:?} {b:?} makes no token of the vocabulary")));
-        }
-        let builder =
-            BPE::builder().vocab_and_merges(ids.into_iter().collect::<Vocab>(), merges).unk_token(unknown.to_owned());
-        let model = builder.fuse_unk(true).byte_fallback(true).cache_capacity(0).build();
-        Ok(Cutter::Bpe(Box::new(model.map_err(|e| self.wrong(e.to_string()))?)))
-    }
-
-    fn check_pieces<'p>(&self, pieces: impl Iterator<Item = &'p str>) -> Result<()> {
-        let mut count = 0;
-        for piece in pieces {
-            count += 1;
-            if piece.is_empty() || piece.len() > MAX_PIECE {
-                return Err(self.wrong(format!("a token has {} bytes; expected 1 to {MAX_PIECE}", piece.len())));
-            }
-        }
-        if count == 0 || count > MAX_TOKENS {
-            return Err(self.wrong(format!("the vocabulary has {count} tokens; expected 1 to {MAX_TOKENS}")));
-        }
-        Ok(())
-    }
-
-    /// The cutter of a `tokenizer.json`, and its markers.
-    fn json(&self, root: &Value) -> Result<(Cutter, HashMap<String, u32>)> {
-        let model = &root["model"];
-        let no = |key: &str| self.wrong(format!("no `{key}`, or not of the expected form"));
-        let cutter = if model["type"] == "Unigram" {
-            let piece = |pair: &Value| Some((pair.get(0)?.as_str()?.to_owned(), pair.get(1)?.as_f64()?));
-            let pieces: Option<Vec<_>> = model["vocab"].as_array().and_then(|list| list.iter().map(piece).collect());
-            let table = self.normaliser(&root["normalizer"])?;
-            self.unigram(pieces.ok_or_else(|| no("model.vocab"))?, model["unk_id"].as_u64(), table)?
-        } else {
-            let replaces = |value: &Value| value["pattern"]["String"] == " " && value["content"] == "\u{2581}";
-            if !parts(&root["normalizer"], "normalizers").into_iter().any(replaces) {
-                return Err(self.wrong("expected a normalizer that writes spaces as U+2581"));
-            }
-            let ids = vocabulary_of(self.0, &model["vocab"])?;
-            let merges: Option<Vec<_>> =
-                model["merges"].as_array().and_then(|list| list.iter().map(merge_of).collect());
-            let unknown = model["unk_token"].as_str().ok_or_else(|| no("model.unk_token"))?;
-            self.bpe(ids, merges.ok_or_else(|| no("model.merges"))?, unknown)?
-        };
-        let mut markers = HashMap::new();
-        for token in root["added_tokens"].as_array().into_iter().flatten() {
-            let id = token["id"].as_u64().filter(|&id| id < MAX_TOKENS as u64);
-            let name = token["content"].as_str().filter(|name| !name.is_empty() && name.len() <= MAX_PIECE);
-            let (Some(id), Some(name)) = (id, name) else { return Err(no("added_tokens")) };
-            markers.insert(name.to_owned(), id as u32);
-        }
-        Ok((cutter, markers))
-    }
-
-    /// The table of normalisations. Beside it published files only join and strip spaces, which splitting at spaces does.
-    fn normaliser(&self, value: &Value) -> Result<Option<Vec<u8>>> {
-        let mut table = None;
-        for part in parts(value, "normalizers") {
-            match part["type"].as_str() {
-                Some("Precompiled") => {
-                    let text = part["precompiled_charsmap"].as_str().unwrap_or_default();
-                    let bytes = base64::engine::general_purpose::STANDARD.decode(text);
-                    table = Some(bytes.map_err(|e| self.wrong(format!("precompiled_charsmap: {e}")))?);
-                }
-                Some("Strip") => {}
-                Some("Replace") if part["pattern"]["Regex"] == " {2,}" => {}
-                kind => {
-                    let reason = format!("normalizer {}: flatclip does not compute it", kind.unwrap_or("(no type)"));
-                    return Err(self.wrong(reason));
-                }
-            }
-        }
-        Ok(table)
-    }
+    let unknown = unknown.filter(|&id| id < pieces.len() as u64);
+    let unknown = unknown.ok_or_else(|| bad(path, "there is no unknown token; expected its id in `unk_id`"))?;
+    let table = table.filter(|table| !table.is_empty()).map(|table| {
+        check_charsmap(&table).map_err(|reason| bad(path, reason))?;
+        Precompiled::from(&table).map_err(|e| bad(path, e.to_string()))
+    });
+    let model = Unigram::from(pieces, Some(unknown as usize), false).map_err(|e| bad(path, e.to_string()))?;
+    Ok(Cutter { model: model.into(), table: table.transpose()? })
 }
 
-/// A step of the file's pipeline, or the steps of a sequence.
-fn parts<'a>(value: &'a Value, list: &str) -> Vec<&'a Value> {
+fn bpe(path: &Path, ids: HashMap<String, u32>, merges: Vec<(String, String)>, unknown: &str) -> Result<Cutter> {
+    check_pieces(path, ids.keys().map(String::as_str))?;
+    if !ids.contains_key(unknown) {
+        return Err(bad(path, format!("the vocabulary has no token {unknown:?}, the unknown one")));
+    }
+    // With every byte a token, no text is unknown.
+    if let Some(byte) = (0..=255).map(|byte| format!("<0x{byte:02X}>")).find(|byte| !ids.contains_key(byte)) {
+        return Err(bad(path, format!("the vocabulary has no token {byte:?}; expected one for every byte")));
+    }
+    let has = |piece: &str| ids.contains_key(piece);
+    if let Some((a, b)) = merges.iter().find(|(a, b)| !has(a) || !has(b) || !has(&format!("{a}{b}"))) {
+        return Err(bad(path, format!("the pair {a:?} {b:?} makes no token of the vocabulary")));
+    }
+    let builder =
+        BPE::builder().vocab_and_merges(ids.into_iter().collect::<Vocab>(), merges).unk_token(unknown.to_owned());
+    let model = builder.fuse_unk(true).byte_fallback(true).cache_capacity(0).build();
+    Ok(Cutter { model: model.map_err(|e| bad(path, e.to_string()))?.into(), table: None })
+}
+
+fn check_pieces<'p>(path: &Path, pieces: impl Iterator<Item = &'p str>) -> Result<()> {
+    let mut count = 0;
+    for piece in pieces {
+        count += 1;
+        if piece.is_empty() || piece.len() > MAX_PIECE {
+            return Err(bad(path, format!("a token has {} bytes; expected 1 to {MAX_PIECE}", piece.len())));
+        }
+    }
+    if count == 0 || count > MAX_TOKENS {
+        return Err(bad(path, format!("the vocabulary has {count} tokens; expected 1 to {MAX_TOKENS}")));
+    }
+    Ok(())
+}
+
+/// The cutter of a `tokenizer.json`, and its markers.
+fn cutter_of(path: &Path, root: &Value) -> Result<(Cutter, HashMap<String, u32>)> {
+    let model = &root["model"];
+    let no = |key: &str| bad(path, format!("no `{key}`, or not of the expected form"));
+    let cutter = if model["type"] == "Unigram" {
+        let piece = |pair: &Value| Some((pair.get(0)?.as_str()?.to_owned(), pair.get(1)?.as_f64()?));
+        let pieces: Option<Vec<_>> = model["vocab"].as_array().and_then(|list| list.iter().map(piece).collect());
+        let table = normaliser(path, &root["normalizer"])?;
+        unigram(path, pieces.ok_or_else(|| no("model.vocab"))?, model["unk_id"].as_u64(), table)?
+    } else {
+        let replaces = |value: &Value| value["pattern"]["String"] == " " && value["content"] == "\u{2581}";
+        if !normalizers(&root["normalizer"]).into_iter().any(replaces) {
+            return Err(bad(path, "expected a normalizer that writes spaces as U+2581"));
+        }
+        let ids = vocabulary_of(path, &model["vocab"])?;
+        let merges: Option<Vec<_>> = model["merges"].as_array().and_then(|list| list.iter().map(merge_of).collect());
+        let unknown = model["unk_token"].as_str().ok_or_else(|| no("model.unk_token"))?;
+        bpe(path, ids, merges.ok_or_else(|| no("model.merges"))?, unknown)?
+    };
+    let mut markers = HashMap::new();
+    for token in root["added_tokens"].as_array().into_iter().flatten() {
+        let id = token["id"].as_u64().filter(|&id| id < MAX_TOKENS as u64);
+        let name = token["content"].as_str().filter(|name| !name.is_empty() && name.len() <= MAX_PIECE);
+        let (Some(id), Some(name)) = (id, name) else { return Err(no("added_tokens")) };
+        markers.insert(name.to_owned(), id as u32);
+    }
+    Ok((cutter, markers))
+}
+
+/// The table of normalisations. Beside it published files only join and strip spaces, which splitting at spaces does.
+fn normaliser(path: &Path, value: &Value) -> Result<Option<Vec<u8>>> {
+    let mut table = None;
+    for part in normalizers(value) {
+        match part["type"].as_str() {
+            Some("Precompiled") => {
+                let text = part["precompiled_charsmap"].as_str().unwrap_or_default();
+                let bytes = base64::engine::general_purpose::STANDARD.decode(text);
+                table = Some(bytes.map_err(|e| bad(path, format!("precompiled_charsmap: {e}")))?);
+            }
+            Some("Strip") => {}
+            Some("Replace") if part["pattern"]["Regex"] == " {2,}" => {}
+            kind => {
+                let reason = format!("normalizer {}: flatclip does not compute it", kind.unwrap_or("(no type)"));
+                return Err(bad(path, reason));
+            }
+        }
+    }
+    Ok(table)
+}
+/// The normalizer, or those of a sequence.
+fn normalizers(value: &Value) -> Vec<&Value> {
     match value {
         Value::Null => Vec::new(),
-        value if value["type"] == "Sequence" => value[list].as_array().into_iter().flatten().collect(),
+        value if value["type"] == "Sequence" => value["normalizers"].as_array().into_iter().flatten().collect(),
         value => vec![value],
     }
 }
 
 /// From a parsed `tokenizer.json`; the files next to it define how texts are cleaned and rows are padded.
 pub(super) fn from_json(path: &Path, root: &Value) -> Result<Pieces> {
-    let (cutter, markers) = Reader(path).json(root)?;
+    let (cutter, markers) = cutter_of(path, root)?;
     finish(path, cutter, markers)
 }
 
 /// From SentencePiece's own file. Byte pairs need merges, which only `tokenizer.json` has.
 pub(super) fn from_model(path: &Path) -> Result<Pieces> {
     use std::io::Read as _;
-    let reader = Reader(path);
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(Error::io(path))?;
     file.take(MAX_MODEL + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
     if bytes.len() as u64 > MAX_MODEL {
-        return Err(reader.wrong(format!("more than {MAX_MODEL} bytes; the largest published file has 4 MB")));
+        return Err(bad(path, format!("more than {MAX_MODEL} bytes; the largest published file has 4 MB")));
     }
     let (mut pieces, mut kind, mut table, mut unknown) = (Vec::new(), 1, None, None);
-    let cut = || reader.wrong("not a SentencePiece model, or cut off");
+    let cut = || bad(path, "not a SentencePiece model, or cut off");
     for field in fields(&bytes) {
         match field.ok_or_else(cut)? {
             (1, Wire::Bytes(piece)) => {
@@ -188,9 +178,9 @@ pub(super) fn from_model(path: &Path) -> Result<Pieces> {
         }
     }
     if kind != 1 {
-        return Err(reader.wrong("a SentencePiece model that is not Unigram; expected tokenizer.json beside it"));
+        return Err(bad(path, "a SentencePiece model that is not Unigram; expected tokenizer.json beside it"));
     }
-    finish(path, reader.unigram(pieces, unknown, table)?, HashMap::new())
+    finish(path, unigram(path, pieces, unknown, table)?, HashMap::new())
 }
 
 /// Whether every walk through SentencePiece's table of normalisations stays inside it. The `tokenizers` crate trusts its sizes
@@ -276,7 +266,7 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
 /// names of end and padding are in `tokenizer_config.json`.
 fn finish(path: &Path, cutter: Cutter, mut markers: HashMap<String, u32>) -> Result<Pieces> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    let is_unigram = matches!(cutter, Cutter::Unigram(..));
+    let is_unigram = cutter.is_unigram();
     let [config, open_clip] = ["tokenizer_config.json", "open_clip_config.json"].map(|name| folder.join(name));
     let config = if config.is_file() { parse_json(&config)? } else { Value::Null };
     let name = |key: &str, usual: &'static str| {
@@ -287,7 +277,7 @@ fn finish(path: &Path, cutter: Cutter, mut markers: HashMap<String, u32>) -> Res
     let pad = name("pad_token", if is_unigram { "</s>" } else { "<pad>" });
     // As transformers does, also where the file lists no added tokens.
     for marker in [eos.clone(), pad.clone(), name("unk_token", "<unk>")] {
-        if let Some(id) = cutter.id(&marker) {
+        if let Some(id) = cutter.model.token_to_id(&marker) {
             markers.entry(marker).or_insert(id);
         }
     }
@@ -295,10 +285,8 @@ fn finish(path: &Path, cutter: Cutter, mut markers: HashMap<String, u32>) -> Res
         let json = parse_json(&open_clip)?;
         let word = &json["model_cfg"]["text_cfg"]["tokenizer_kwargs"]["clean"];
         let word = if word.is_null() { "whitespace" } else { word.as_str().unwrap_or("(not a word)") };
-        Cleaning::of_open_clip(word).ok_or_else(|| {
-            let reason = format!("tokenizer_kwargs.clean: expected canonicalize, lower or whitespace, found {word}");
-            Error::Weights { path: open_clip, reason }
-        })?
+        let expected = "tokenizer_kwargs.clean: expected canonicalize, lower or whitespace";
+        Cleaning::named("open_clip", word).ok_or_else(|| bad(&open_clip, format!("{expected}, found {word}")))?
     } else if is_unigram {
         Cleaning::Siglip
     } else {

@@ -15,9 +15,6 @@ pub enum Ensemble {
     CTpt4,
 }
 
-/// See [`Ensemble::CTpt4`].
-const C_TPT_4: [&str; 4] = ["a photo of a {}.", "a photo of the {}.", "an image of a {}.", "an image of the {}."];
-
 impl Ensemble {
     /// All of them, for messages and completion.
     pub const ALL: [Self; 3] = [Self::ImageNet7, Self::ImageNet80, Self::CTpt4];
@@ -36,7 +33,7 @@ impl Ensemble {
         match self {
             Self::ImageNet7 => &imagenet::TEMPLATES_7,
             Self::ImageNet80 => &imagenet::TEMPLATES_80,
-            Self::CTpt4 => &C_TPT_4,
+            Self::CTpt4 => &["a photo of a {}.", "a photo of the {}.", "an image of a {}.", "an image of the {}."],
         }
     }
 

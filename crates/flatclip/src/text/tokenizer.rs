@@ -8,6 +8,7 @@ use super::sentencepiece_file::{self, MODEL_FILES};
 use super::vocabulary::{
     END_OF_WORD, EOT, SOT, Vocabulary, byte_symbols, merge_of, merge_pairs, parse_json, vocabulary_of,
 };
+use crate::error::unusable_weights as bad;
 use crate::files::read_text;
 use crate::{Error, Result};
 use regex::Regex;
@@ -62,13 +63,11 @@ impl Tokenizer {
 
     /// The tokenizer of a model folder: `vocab.json` with `merges.txt`, `tokenizer.json`, or SentencePiece's own file.
     pub(crate) fn from_dir(dir: &Path) -> Result<Self> {
-        let (vocab, merges) = (dir.join("vocab.json"), dir.join("merges.txt"));
-        let whole = dir.join("tokenizer.json");
+        let [vocab, merges, whole] = ["vocab.json", "merges.txt", "tokenizer.json"].map(|name| dir.join(name));
         if vocab.is_file() && merges.is_file() {
             let ids = vocabulary_of(&vocab, &parse_json(&vocab)?)?;
             let text = read_text(&merges)?;
-            let pairs = merge_pairs(&text).map_err(|reason| Error::Weights { path: merges, reason })?;
-            return Self::build(&vocab, ids, pairs.into_iter());
+            return Self::build(&vocab, ids, merge_pairs(&text).map_err(|reason| bad(&merges, reason))?.into_iter());
         }
         if whole.is_file() {
             return Self::from_tokenizer_json(&whole);
@@ -78,44 +77,45 @@ impl Tokenizer {
         }
         let found = [&vocab, &merges].into_iter().find(|file| file.is_file());
         let found = found.and_then(|file| file.file_name()).map_or("neither".into(), |name| name.to_string_lossy());
-        let reason = format!("expected vocab.json with merges.txt, tokenizer.json, or spiece.model; found {found}");
-        Err(Error::Weights { path: dir.to_path_buf(), reason })
+        let expected = "expected vocab.json with merges.txt, tokenizer.json, or spiece.model";
+        Err(bad(dir, format!("{expected}; found {found}")))
     }
 
     /// From the contents of `vocab.json` and `merges.txt`; `path` is that of the first, for messages.
     pub(crate) fn from_bytes(path: &Path, vocab: &[u8], merges: &[u8]) -> Result<Self> {
-        let wrong = |reason: String| Error::Weights { path: path.to_path_buf(), reason };
-        let json = serde_json::from_slice(vocab).map_err(|e| wrong(format!("not JSON: {e}")))?;
-        let text = std::str::from_utf8(merges).map_err(|e| wrong(format!("merges.txt beside it is not text: {e}")))?;
-        Self::build(path, vocabulary_of(path, &json)?, merge_pairs(text).map_err(wrong)?.into_iter())
+        let json = serde_json::from_slice(vocab).map_err(|e| bad(path, format!("not JSON: {e}")))?;
+        let text = std::str::from_utf8(merges);
+        let text = text.map_err(|e| bad(path, format!("merges.txt beside it is not text: {e}")))?;
+        let merges = merge_pairs(text).map_err(|reason| bad(path, reason))?;
+        Self::build(path, vocabulary_of(path, &json)?, merges.into_iter())
     }
 
     fn from_tokenizer_json(path: &Path) -> Result<Self> {
         let root = parse_json(path)?;
-        let wrong = |reason: &str| Error::Weights { path: path.to_path_buf(), reason: reason.into() };
-        let model = root.get("model").ok_or_else(|| wrong("no `model` in this tokenizer file"))?;
+        let model = root.get("model").ok_or_else(|| bad(path, "no `model` in this tokenizer file"))?;
         if model["type"] == "Unigram" || model["byte_fallback"] == true {
             return sentencepiece_file::from_json(path, &root).map(Self::of_pieces);
         }
         // Other kinds (WordPiece, byte pairs without word ends of GPT-2) cut texts in other ways.
-        let kind = model.get("type").and_then(|kind| kind.as_str()).unwrap_or("BPE");
-        let suffix = model.get("end_of_word_suffix").and_then(|suffix| suffix.as_str()).unwrap_or(END_OF_WORD);
+        let kind = model["type"].as_str().unwrap_or("BPE");
+        let suffix = model["end_of_word_suffix"].as_str().unwrap_or(END_OF_WORD);
         if kind != "BPE" || suffix != END_OF_WORD {
             let reason = format!(
                 "a tokenizer of kind {kind:?} with word ends {suffix:?}; expected CLIP's BPE with word ends \
                  {END_OF_WORD:?}, Unigram, or BPE with byte_fallback"
             );
-            return Err(wrong(&reason));
+            return Err(bad(path, reason));
         }
-        let mut ids = vocabulary_of(path, model.get("vocab").ok_or_else(|| wrong("no `model.vocab`"))?)?;
-        for token in root.get("added_tokens").and_then(|t| t.as_array()).into_iter().flatten() {
+        let mut ids = vocabulary_of(path, model.get("vocab").ok_or_else(|| bad(path, "no `model.vocab`"))?)?;
+        for token in root["added_tokens"].as_array().into_iter().flatten() {
             if let (Some(name), Some(id)) = (token["content"].as_str(), token["id"].as_u64()) {
-                ids.insert(name.to_owned(), u32::try_from(id).map_err(|_| wrong("a token id is above 2^32"))?);
+                let id = u32::try_from(id).map_err(|_| bad(path, "a token id is above 2^32"))?;
+                ids.insert(name.to_owned(), id);
             }
         }
-        let merges = model.get("merges").and_then(|m| m.as_array()).ok_or_else(|| wrong("no `model.merges`"))?;
+        let merges = model["merges"].as_array().ok_or_else(|| bad(path, "no `model.merges`"))?;
         let pairs: Option<Vec<_>> = merges.iter().map(merge_of).collect();
-        let pairs = pairs.ok_or_else(|| wrong("`model.merges` holds something else than pairs"))?;
+        let pairs = pairs.ok_or_else(|| bad(path, "`model.merges` holds something else than pairs"))?;
         Self::build(path, ids, pairs.iter().map(|(a, b)| (a.as_str(), b.as_str())))
     }
 
@@ -124,8 +124,7 @@ impl Tokenizer {
         ids: HashMap<String, u32>,
         merges: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self> {
-        let vocabulary = Vocabulary::new(ids, merges);
-        let vocabulary = vocabulary.map_err(|reason| Error::Weights { path: path.to_path_buf(), reason })?;
+        let vocabulary = Vocabulary::new(ids, merges).map_err(|reason| bad(path, reason))?;
         Ok(Self(Kind::Clip(Arc::new(vocabulary))))
     }
 
@@ -137,10 +136,8 @@ impl Tokenizer {
     /// `Siglip2Tokenizer`, `GemmaTokenizer`) or that word of open_clip (`canonicalize`) requires.
     pub fn from_dir_cleaned(dir: &Path, cleaning: &str) -> Result<Self> {
         let cleaning = match cleaning {
-            "SiglipTokenizer" => Some(Cleaning::Siglip),
-            "Siglip2Tokenizer" => Some(Cleaning::Siglip2),
             "GemmaTokenizer" => Some(Cleaning::Nothing),
-            word => Cleaning::of_open_clip(word),
+            word => Cleaning::named("transformers", word).or_else(|| Cleaning::named("open_clip", word)),
         };
         match (Self::from_dir(dir)?.0, cleaning) {
             (Kind::Pieces(mut pieces), Some(cleaning)) => {
@@ -290,32 +287,31 @@ mod tests {
         (serde_json::Value::Object(map).to_string(), "#version: 0.2\nc a\nca t</w>\n".into())
     }
 
+    fn written(dir: &tempfile::TempDir, files: &[(&str, &str)]) -> Result<Tokenizer> {
+        files.iter().for_each(|(name, text)| std::fs::write(dir.path().join(name), text).unwrap());
+        Tokenizer::from_dir(dir.path())
+    }
+
     #[test]
     fn a_folder_brings_its_own_vocabulary_in_either_layout() {
-        let dir = tempfile::tempdir().unwrap();
         let (vocab, merges) = small_vocabulary();
-        std::fs::write(dir.path().join("vocab.json"), &vocab).unwrap();
-        std::fs::write(dir.path().join("merges.txt"), &merges).unwrap();
-        let two_files = Tokenizer::from_dir(dir.path()).unwrap();
+        let files = [("vocab.json", vocab.as_str()), ("merges.txt", &merges)];
+        let two_files = written(&tempfile::tempdir().unwrap(), &files).unwrap();
         assert_eq!(two_files.sequence("cat ca", 77, false).unwrap(), [514, 513, 66, 320, 515]);
         assert_eq!(two_files.decode(&[514, 513, 66, 320, 515]), "cat ca ");
-
-        let one = tempfile::tempdir().unwrap();
         let file = format!(r#"{{"added_tokens":[],"model":{{"vocab":{vocab},"merges":["c a",["ca","t</w>"]]}}}}"#);
-        std::fs::write(one.path().join("tokenizer.json"), file).unwrap();
-        assert_eq!(Tokenizer::from_dir(one.path()).unwrap().encode("cat ca"), two_files.encode("cat ca"));
+        let one = written(&tempfile::tempdir().unwrap(), &[("tokenizer.json", &file)]).unwrap();
+        assert_eq!(one.encode("cat ca"), two_files.encode("cat ca"));
     }
 
     #[test]
     fn a_broken_vocabulary_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(Tokenizer::from_dir(dir.path()).unwrap_err().to_string().contains("merges.txt"));
-        std::fs::write(dir.path().join("merges.txt"), "a b\n").unwrap();
+        assert!(written(&dir, &[]).unwrap_err().to_string().contains("merges.txt"));
         for (content, word) in
             [("{", "not JSON"), ("[]", "object"), (r#"{"a":-1}"#, "object"), (r#"{"a":0}"#, "startoftext")]
         {
-            std::fs::write(dir.path().join("vocab.json"), content).unwrap();
-            let error = Tokenizer::from_dir(dir.path()).unwrap_err().to_string();
+            let error = written(&dir, &[("merges.txt", "a b\n"), ("vocab.json", content)]).unwrap_err().to_string();
             assert!(error.contains(word) && error.contains("vocab.json"), "{error}");
         }
     }
@@ -324,21 +320,17 @@ mod tests {
     fn cut_merges_and_other_tokenizers_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (vocab, _) = small_vocabulary();
-        let refused = |merges: &str| {
-            std::fs::write(dir.path().join("vocab.json"), &vocab).unwrap();
-            std::fs::write(dir.path().join("merges.txt"), merges).unwrap();
-            Tokenizer::from_dir(dir.path()).unwrap_err().to_string()
-        };
+        let refused =
+            |merges| written(&dir, &[("vocab.json", &vocab), ("merges.txt", merges)]).unwrap_err().to_string();
         assert!(refused("#version: 0.2\nc a\n").contains("no merge makes the token \"cat</w>\""));
         assert!(refused("#version: 0.2\nc a\nca t</").contains("no token"));
         assert!(refused("#version: 0.2\nc a\nca").contains("line 3"));
         std::fs::remove_file(dir.path().join("merges.txt")).unwrap();
-        assert!(Tokenizer::from_dir(dir.path()).unwrap_err().to_string().contains("found vocab.json"));
+        assert!(written(&dir, &[]).unwrap_err().to_string().contains("found vocab.json"));
         let one = |kind: &str| {
             let merges = r#"["c a","ca t</w>"]"#;
             let file = format!(r#"{{"model":{{"type":"{kind}","vocab":{vocab},"merges":{merges}}}}}"#);
-            std::fs::write(dir.path().join("tokenizer.json"), file).unwrap();
-            Tokenizer::from_dir(dir.path()).map(|t| t.encode("cat"))
+            written(&dir, &[("tokenizer.json", &file)]).map(|t| t.encode("cat"))
         };
         assert_eq!(one("BPE").unwrap(), [513]);
         assert!(one("WordPiece").unwrap_err().to_string().contains("WordPiece"));

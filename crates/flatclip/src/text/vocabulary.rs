@@ -1,8 +1,9 @@
 //! The tokens of a byte-pair encoding, the pairs that merge, and the files that hold them.
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::error::unusable_weights as bad;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub(super) const SOT: &str = "<|startoftext|>";
 pub(super) const EOT: &str = "<|endoftext|>";
@@ -115,8 +116,7 @@ pub(super) fn byte_symbols() -> Vec<(u8, char)> {
 }
 
 pub(super) fn parse_json(path: &Path) -> Result<serde_json::Value> {
-    let wrong = |e: serde_json::Error| Error::Weights { path: PathBuf::from(path), reason: format!("not JSON: {e}") };
-    serde_json::from_str(&crate::files::read_text(path)?).map_err(wrong)
+    serde_json::from_str(&crate::files::read_text(path)?).map_err(|e| bad(path, format!("not JSON: {e}")))
 }
 
 /// A merge of a `tokenizer.json`: older files write "a b", newer ones ["a", "b"].
@@ -128,7 +128,7 @@ pub(super) fn merge_of(value: &serde_json::Value) -> Option<(String, String)> {
 }
 
 pub(super) fn vocabulary_of(path: &Path, value: &serde_json::Value) -> Result<HashMap<String, u32>> {
-    let wrong = || Error::Weights { path: path.to_path_buf(), reason: "expected an object of token to id".into() };
+    let wrong = || bad(path, "expected an object of token to id");
     let id = |v: &serde_json::Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
     let entries = value.as_object().ok_or_else(wrong)?.iter();
     entries.map(|(name, v)| Ok((name.clone(), id(v).ok_or_else(wrong)?))).collect()
