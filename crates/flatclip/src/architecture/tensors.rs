@@ -210,13 +210,19 @@ pub(crate) fn tensors(config: &ClipConfig) -> Shapes {
         }
         ImageConfig::Other => {}
         ImageConfig::ResNet { width, blocks, .. } => {
-            put_stem(&mut out, width);
+            let half = width / 2;
+            put_convs(&mut out, "visual", [[half, 3, 3], [half, half, 3], [width, half, 3]]);
             let mut inputs = width;
             for (stage, &count) in blocks.iter().enumerate() {
-                let planes = width << stage;
+                let (planes, outputs) = (width << stage, 4 * (width << stage));
                 for block in 0..count {
-                    put_bottleneck(&mut out, &format!("visual.layer{}.{block}", stage + 1), inputs, planes, block == 0);
-                    inputs = 4 * planes;
+                    let name = format!("visual.layer{}.{block}", stage + 1);
+                    put_convs(&mut out, &name, [[planes, inputs, 1], [planes, planes, 3], [outputs, planes, 1]]);
+                    if block == 0 {
+                        let [conv, norm] = [0, 1].map(|part| format!("{name}.downsample.{part}"));
+                        put_conv(&mut out, &conv, &norm, [outputs, inputs, 1]);
+                    }
+                    inputs = outputs;
                 }
             }
             put_attention_pool(&mut out, 32 * width, config.image_tokens(), config.embed_dim);
@@ -241,14 +247,18 @@ pub(crate) fn tensors(config: &ClipConfig) -> Shapes {
 
 /// What a vision transformer has around its blocks.
 fn put_vit(out: &mut Shapes, width: usize, patch: usize, form: &VitForm, config: &ClipConfig) {
-    put(out, "visual.conv1.weight", &[width, 3, patch, patch]);
-    if form.patch_bias {
-        put(out, "visual.conv1.bias", &[width]);
+    for (is_there, name, shape) in [
+        (true, "visual.conv1.weight", &[width, 3, patch, patch][..]),
+        (form.patch_bias, "visual.conv1.bias", &[width]),
+        (form.class_token, "visual.class_embedding", &[width]),
+        (true, "visual.positional_embedding", &[config.image_tokens(), width]),
+        (form.projection != Projection::None, "visual.proj", &[width, config.embed_dim]),
+        (form.projection == Projection::Affine, "visual.proj.bias", &[config.embed_dim]),
+    ] {
+        if is_there {
+            put(out, name, shape);
+        }
     }
-    if form.class_token {
-        put(out, "visual.class_embedding", &[width]);
-    }
-    put(out, "visual.positional_embedding", &[config.image_tokens(), width]);
     if form.pre_norm {
         put_affine(out, "visual.ln_pre", width);
     }
@@ -259,12 +269,6 @@ fn put_vit(out: &mut Shapes, width: usize, patch: usize, form: &VitForm, config:
         put_affine(out, "visual.attn_pool.ln_2", width);
         put_linear(out, "visual.attn_pool.mlp.c_fc", mlp, width);
         put_linear(out, "visual.attn_pool.mlp.c_proj", width, mlp);
-    }
-    if form.projection != Projection::None {
-        put(out, "visual.proj", &[width, config.embed_dim]);
-    }
-    if form.projection == Projection::Affine {
-        put(out, "visual.proj.bias", &[config.embed_dim]);
     }
 }
 
@@ -305,30 +309,18 @@ fn put_blocks(out: &mut Shapes, prefix: &str, width: usize, layers: usize, mlp: 
     }
 }
 
-fn put_norm(out: &mut Shapes, name: &str, width: usize) {
-    put_affine(out, name, width);
-    put(out, &format!("{name}.running_mean"), &[width]);
-    put(out, &format!("{name}.running_var"), &[width]);
+/// A convolution and the batch norm behind it.
+fn put_conv(out: &mut Shapes, conv: &str, norm: &str, [outputs, inputs, side]: [usize; 3]) {
+    put(out, &format!("{conv}.weight"), &[outputs, inputs, side, side]);
+    put_affine(out, norm, outputs);
+    put(out, &format!("{norm}.running_mean"), &[outputs]);
+    put(out, &format!("{norm}.running_var"), &[outputs]);
 }
 
-fn put_stem(out: &mut Shapes, width: usize) {
-    let half = width / 2;
-    for (i, (outputs, inputs)) in [(half, 3), (half, half), (width, half)].into_iter().enumerate() {
-        put(out, &format!("visual.conv{}.weight", i + 1), &[outputs, inputs, 3, 3]);
-        put_norm(out, &format!("visual.bn{}", i + 1), outputs);
-    }
-}
-
-fn put_bottleneck(out: &mut Shapes, name: &str, inputs: usize, planes: usize, first: bool) {
-    put(out, &format!("{name}.conv1.weight"), &[planes, inputs, 1, 1]);
-    put(out, &format!("{name}.conv2.weight"), &[planes, planes, 3, 3]);
-    put(out, &format!("{name}.conv3.weight"), &[4 * planes, planes, 1, 1]);
-    for (i, width) in [planes, planes, 4 * planes].into_iter().enumerate() {
-        put_norm(out, &format!("{name}.bn{}", i + 1), width);
-    }
-    if first {
-        put(out, &format!("{name}.downsample.0.weight"), &[4 * planes, inputs, 1, 1]);
-        put_norm(out, &format!("{name}.downsample.1"), 4 * planes);
+/// The three convolutions of the stem or a bottleneck.
+fn put_convs(out: &mut Shapes, name: &str, sizes: [[usize; 3]; 3]) {
+    for (i, sizes) in (1..).zip(sizes) {
+        put_conv(out, &format!("{name}.conv{i}"), &format!("{name}.bn{i}"), sizes);
     }
 }
 
