@@ -64,7 +64,11 @@ pub fn caption(scene: &Scene, turn: u64) -> Caption {
     let form = draws.pick(FORMS);
     let mut told = scene.clone();
     if draws.chance(FAULTY) {
-        mistake(&mut told, draws);
+        match draws.below(3) {
+            0 => told.class = draws.below(CLASSES.len()),
+            1 => told.colour = draws.pick(&Colour::ALL),
+            _ => told.background = draws.pick(&Background::ALL),
+        }
     }
     let other = (told.class + 1 + draws.below(CLASSES.len() - 1)) % CLASSES.len();
     let careless = draws.chance(CARELESS);
@@ -92,14 +96,6 @@ pub fn caption(scene: &Scene, turn: u64) -> Caption {
         second_colour: says("{s}").then_some(told.second_colour),
         background: says("{b}").then_some(told.background),
         style: says("{k}").then_some(if told.domain == Domain::Hard { Domain::Photo } else { told.domain }),
-    }
-}
-
-fn mistake(told: &mut Scene, draws: &mut Draws) {
-    match draws.below(3) {
-        0 => told.class = draws.below(CLASSES.len()),
-        1 => told.colour = draws.pick(&Colour::ALL),
-        _ => told.background = draws.pick(&Background::ALL),
     }
 }
 
