@@ -2,47 +2,39 @@
 
 use flatclip::Hint;
 
-/// The hint as something to type.
 pub(crate) fn as_flags(hint: &Hint) -> String {
-    match hint {
-        Hint::Model => "give --model".to_owned(),
-        Hint::TextFeatures => "give class embeddings with --text-features FILE".to_owned(),
-        Hint::Tune(tuner) => format!("make one with `flatclip tune --method {tuner}`"),
+    let text = match hint {
+        Hint::Model => "give --model",
+        Hint::TextFeatures => "give class embeddings with --text-features FILE",
+        Hint::Tune(tuner) => return format!("make one with `flatclip tune --method {tuner}`"),
         Hint::ImportPrompt => {
             "convert a checkpoint of CoOp, CoCoOp, MaPLe or Tip-Adapter with `flatclip prompt import FILE --out \
              prompt.safetensors`; give class embeddings with --text-features"
-                .to_owned()
         }
         Hint::Statistics => {
             "make them with `flatclip stats --data DATA --prompt PROMPT --out FILE`, then give --statistics FILE"
-                .to_owned()
         }
-        Hint::Generated => "give --generated DIR".to_owned(),
-        Hint::Resume => "--resume continues it".to_owned(),
-        Hint::ResumeOrElsewhere => "give --resume to continue it, or another --out".to_owned(),
-        Hint::Elsewhere => "give another --out".to_owned(),
-        Hint::AllowErrors(count) => format!("fix them, or skip them: --max-errors {count}"),
-        Hint::FewerShots => "lower --shots, or give --allow-fewer".to_owned(),
-        Hint::HeldOut => "give --held-out N, or --set the values".to_owned(),
-        Hint::DataRoot(name) => format!("give --data-root DIR (or, in eval and sweep, --path {name}=DIR)"),
-        Hint::Again(what) => format!("run `flatclip {what}` again"),
-        Hint::List(what) => match *what {
-            "models" => "`flatclip models` lists them".to_owned(),
-            "methods" => "`flatclip methods` lists them".to_owned(),
-            "data sets" => "`flatclip data ls` lists them".to_owned(),
-            _ => "`flatclip cache ls` lists them".to_owned(),
-        },
-        Hint::Evaluate => "measure its prompt with `flatclip eval --prompt RUN`".to_owned(),
-        Hint::OtherModel => {
-            "name the model it was learned with (predict, eval and sweep accept it with --any-model)".to_owned()
-        }
+        Hint::Generated => "give --generated DIR",
+        Hint::Resume => "--resume continues it",
+        Hint::ResumeOrElsewhere => "give --resume to continue it, or another --out",
+        Hint::Elsewhere => "give another --out",
+        Hint::AllowErrors(count) => return format!("fix them, or skip them: --max-errors {count}"),
+        Hint::FewerShots => "lower --shots, or give --allow-fewer",
+        Hint::HeldOut => "give --held-out N, or --set the values",
+        Hint::DataRoot(name) => return format!("give --data-root DIR (or, in eval and sweep, --path {name}=DIR)"),
+        Hint::Again(what) => return format!("run `flatclip {what}` again"),
+        Hint::List(what @ ("models" | "methods")) => return format!("`flatclip {what}` lists them"),
+        Hint::List("data sets") => "`flatclip data ls` lists them",
+        Hint::List(_) => "`flatclip cache ls` lists them",
+        Hint::Evaluate => "measure its prompt with `flatclip eval --prompt RUN`",
+        Hint::OtherModel => "name the model it was learned with (predict, eval and sweep accept it with --any-model)",
         Hint::ServerKey => {
             "give a key by --key-file FILE or the environment variable FLATCLIP_SERVE_KEY; or, where nobody \
              else can reach the address, --insecure"
-                .to_owned()
         }
-        other => other.to_string(),
-    }
+        other => return other.to_string(),
+    };
+    text.to_owned()
 }
 
 #[cfg(test)]

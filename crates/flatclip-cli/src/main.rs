@@ -3,13 +3,14 @@
 mod commands;
 mod hints;
 mod inputs;
-mod log_lines;
 mod output;
+mod prelude;
 mod progress;
 #[cfg(feature = "otel")]
 mod traces;
 
 use clap::Parser;
+use flatclip::Progress as _;
 use flatclip_tensor::Isa;
 use output::{Exit, Output};
 use std::process::ExitCode;
@@ -18,21 +19,8 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "flatclip", version, propagate_version = true, max_term_width = 110, after_help = EXIT_CODES)]
 struct Cli {
-    #[command(flatten)]
-    global: Global,
     #[command(subcommand)]
     command: commands::Command,
-}
-
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 finished, with failures that were counted; 2 wrong use or broken input; \
-    3 no image could be read; 4 disk full; 130 and 143 interrupted, finished work is saved.";
-
-/// The heading of the options of every command in a help text.
-const GLOBAL: &str = "Global options";
-
-/// Options of every command.
-#[derive(clap::Args)]
-struct Global {
     /// Print JSON instead of tables
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
@@ -50,13 +38,20 @@ struct Global {
     quiet: bool,
 }
 
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 finished, with failures that were counted; 2 wrong use or broken input; \
+    3 no image could be read; 4 disk full; 130 and 143 interrupted, finished work is saved.";
+
+/// The heading of the options of every command in a help text.
+const GLOBAL: &str = "Global options";
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let out = Output::new(cli.global.json, cli.global.quiet, cli.global.verbose, cli.command.is_service());
+    let out = Output::new(cli.json, cli.quiet, cli.verbose, cli.command.is_service());
     let done = start(cli, &out);
+    out.finish();
     #[cfg(feature = "otel")]
     traces::end();
     match done {
@@ -86,11 +81,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn start(cli: Cli, out: &Output) -> anyhow::Result<Exit> {
-    if let Some(threads) = cli.global.threads {
+    if let Some(threads) = cli.threads {
         anyhow::ensure!((1..=1024).contains(&threads), "--threads: expected 1 to 1024, found {threads}");
         rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     }
-    if let Some(name) = &cli.global.isa {
+    if let Some(name) = &cli.isa {
         let isa = Isa::from_name(name)
             .ok_or_else(|| anyhow::anyhow!("--isa: expected plain, avx2, avx512, amx or neon, found {name:?}"))?;
         flatclip_tensor::isa::force(isa)?;

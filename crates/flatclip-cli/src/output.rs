@@ -1,18 +1,16 @@
 //! What people and machines see: tables or JSON on stdout, notes and progress on stderr.
 
 use crate::hints::as_flags;
-use crate::log_lines::LogLines;
-use crate::progress::interrupt_code;
+use crate::progress::{Stage, interrupt_code, stop_at_signals};
 use anyhow::Result;
-use comfy_table::{LineStyle, TableStyle};
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use comfy_table::{ColumnConstraint, ContentArrangement, LineStyle, Row, Table, TableStyle};
+use flatclip::{Error, Progress};
 use serde::Serialize;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// All done.
@@ -24,6 +22,11 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// `Done`, unless something failed.
+    pub(crate) fn unless(failed: bool) -> Self {
+        if failed { Self::Counted } else { Self::Done }
+    }
+
     pub(crate) fn code(self) -> ExitCode {
         match self {
             Self::Done => ExitCode::SUCCESS,
@@ -34,31 +37,31 @@ impl Exit {
 
     /// The code of an error: 128 + n after signal n, 4 for a full disk, 3 for an image that cannot be read, else 2.
     pub(crate) fn of_error(error: &anyhow::Error) -> ExitCode {
-        let known = error.chain().find_map(|cause| cause.downcast_ref::<flatclip::Error>());
-        let code = known.map_or("", flatclip::Error::code);
+        let code = known(error).map_or("", Error::code);
         if let Some(signal) = interrupt_code().filter(|_| code == "interrupted") {
             return ExitCode::from(signal);
         }
-        let system = error.chain().find_map(|cause| match cause.downcast_ref::<flatclip::Error>() {
-            Some(flatclip::Error::Io { reason, .. }) => Some(reason.kind()),
-            Some(_) => None,
+        let kind = error.chain().find_map(|cause| match cause.downcast_ref() {
+            Some(known) => system_kind(known),
             None => cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind),
         });
-        let kind = system.or_else(|| known.and_then(hinted_kind));
-        use std::io::ErrorKind as Kind;
         match (kind, code) {
-            (Some(Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge), _) => ExitCode::from(4),
+            (Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge), _) => ExitCode::from(4),
             (_, "image.unreadable") => ExitCode::from(3),
             _ => ExitCode::from(2),
         }
     }
 }
 
-/// The kind of a system error inside a hinted one.
-fn hinted_kind(error: &flatclip::Error) -> Option<std::io::ErrorKind> {
+fn known(error: &anyhow::Error) -> Option<&Error> {
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
+
+/// The kind of the system's error inside one of ours.
+fn system_kind(error: &Error) -> Option<ErrorKind> {
     match error {
-        flatclip::Error::Hinted { error, .. } => hinted_kind(error),
-        flatclip::Error::Io { reason, .. } => Some(reason.kind()),
+        Error::Hinted { error, .. } => system_kind(error),
+        Error::Io { reason, .. } => Some(reason.kind()),
         _ => None,
     }
 }
@@ -82,7 +85,6 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// Sets the subscriber of a service; spans also become traces where that was built in.
 fn with_traces<S>(log: S) -> bool
 where
     S: tracing::Subscriber + for<'s> tracing_subscriber::registry::LookupSpan<'s> + Send + Sync,
@@ -92,10 +94,11 @@ where
     tracing_subscriber::util::SubscriberInitExt::try_init(log).is_ok()
 }
 
-/// Where a command writes.
+/// Where a command writes, and what watches its work.
 pub(crate) struct Output {
-    json: bool,
+    pub(crate) is_json: bool,
     quiet: bool,
+    stage: Mutex<Option<Stage>>,
 }
 
 impl Output {
@@ -114,12 +117,13 @@ impl Output {
             (true, false) => with_traces(log.finish()),
             (false, _) => log.without_time().try_init().is_ok(),
         };
-        Self { json, quiet }
+        Self { is_json: json, quiet, stage: Mutex::default() }
     }
 
-    /// Whether the caller asked for JSON.
-    pub(crate) fn is_json(&self) -> bool {
-        self.json
+    /// The same for work that an interrupt stops only when it has saved what is done.
+    pub(crate) fn interruptible(&self) -> Result<&Self> {
+        stop_at_signals()?;
+        Ok(self)
     }
 
     /// A result as JSON, one document on stdout; with the version of its layout.
@@ -142,92 +146,107 @@ impl Output {
 
     /// A result as JSON where that was asked for, else as text.
     pub(crate) fn say<T: Serialize>(&self, value: &T, text: impl std::fmt::Display) -> Result<()> {
-        if self.json { self.json(value) } else { self.line(text) }
+        if self.is_json { self.json(value) } else { self.line(text) }
     }
 
-    /// Prints a table.
-    pub(crate) fn rows<R: Into<comfy_table::Row>>(
-        &self,
-        header: &[&str],
-        rows: impl IntoIterator<Item = R>,
-    ) -> Result<()> {
-        let mut table = self.table(header);
-        table.add_rows(rows);
-        self.line(table)
-    }
-
-    /// An empty table: no rules but the one below the header.
-    pub(crate) fn table(&self, header: &[&str]) -> comfy_table::Table {
-        let mut table = comfy_table::Table::new();
+    /// A table without rules but the one below the header.
+    pub(crate) fn rows<R: Into<Row>>(&self, header: &[&str], rows: impl IntoIterator<Item = R>) -> Result<()> {
+        let mut table = Table::new();
         let rule = LineStyle::none().fill('─').junction('─');
         table.load_style(TableStyle::new().header_separator(rule)).set_header(header.iter().copied());
         // On a terminal, cells are wrapped where the table would be wider; the first column holds names, which people copy.
-        table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
         if let Some(width) = stated_width() {
             table.set_width(width);
         }
         if let Some(first) = table.column_mut(0) {
-            first.set_constraint(comfy_table::ColumnConstraint::ContentWidth);
+            first.set_constraint(ColumnConstraint::ContentWidth);
         }
-        table
+        self.line(table.add_rows(rows))
     }
 
     /// A table of results as text; on a terminal it fits its width.
     pub(crate) fn fitted(&self, table: &flatclip_lab::report::Table) -> String {
-        let terminal = stated_width().or_else(|| comfy_table::Table::new().width());
+        let terminal = stated_width().or_else(|| Table::new().width());
         table.to_text_within(terminal.map_or(usize::MAX, usize::from))
     }
 
     /// Something worth knowing that is not a result, on stderr.
     pub(crate) fn note(&self, text: impl std::fmt::Display) {
         if !self.quiet {
-            let _ = writeln!(std::io::stderr().lock(), "{}", harmless(text));
+            self.aside(harmless(text));
         }
     }
 
     /// Something that may spoil the result, on stderr; quiet or not.
     pub(crate) fn warn(&self, text: impl std::fmt::Display) {
-        let _ = writeln!(std::io::stderr().lock(), "warning: {}", harmless(text));
+        self.aside(format_args!("warning: {}", harmless(text)));
     }
 
     /// The whole chain of an error in one line, on stderr; as JSON when asked for.
     pub(crate) fn error(&self, error: &anyhow::Error) {
-        let known = error.chain().find_map(|cause| cause.downcast_ref::<flatclip::Error>());
-        let code = known.map_or("usage", flatclip::Error::code);
-        let hint = match known.and_then(flatclip::Error::hint) {
+        let known = known(error);
+        let code = known.map_or("usage", Error::code);
+        let hint = match known.and_then(Error::hint) {
             _ if code == "interrupted" => Some(again()),
             hint => hint.map(as_flags),
         };
         self.fault(&format!("{error:#}"), code, hint.as_deref());
     }
 
-    /// A message, its code and what would help.
     pub(crate) fn fault(&self, error: &str, code: &str, hint: Option<&str>) {
-        let mut stderr = std::io::stderr().lock();
-        let _ = match (self.json, hint) {
+        match (self.is_json, hint) {
             (true, _) => {
-                let document = serde_json::json!({ "schema_version": 1, "error": error, "code": code, "hint": hint });
-                writeln!(stderr, "{document}")
+                self.aside(serde_json::json!({ "schema_version": 1, "error": error, "code": code, "hint": hint }));
             }
-            (_, Some(hint)) => writeln!(stderr, "error: {}; {hint}", harmless(error)),
-            _ => writeln!(stderr, "error: {}", harmless(error)),
-        };
+            (_, Some(hint)) => self.aside(format_args!("error: {}; {hint}", harmless(error))),
+            _ => self.aside(format_args!("error: {}", harmless(error))),
+        }
     }
 
-    /// Progress over `total` steps on stderr: a bar on a terminal, else a line per minute; nothing with --quiet.
-    pub(crate) fn progress(&self, total: u64, what: &str) -> ProgressBar {
-        let terminal = std::io::stderr().is_terminal();
-        let (target, template) = match (self.quiet, terminal) {
-            (true, _) => (ProgressDrawTarget::hidden(), ""),
-            (_, true) => (ProgressDrawTarget::stderr(), "{prefix} {bar:30} {pos}/{len} {msg}{left}"),
-            _ => {
-                let lines = ProgressDrawTarget::term_like_with_hz(Box::new(LogLines::new()), 1);
-                (lines, "{prefix} {pos}/{len} {msg}{left}")
-            }
-        };
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let style = style.with_key("left", time_left());
-        ProgressBar::with_draw_target(Some(total), target).with_style(style).with_prefix(what.to_owned())
+    /// A line on stderr that does not tear the bar.
+    fn aside(&self, text: impl std::fmt::Display) {
+        let write = || _ = writeln!(std::io::stderr().lock(), "{text}");
+        match &*self.stage() {
+            Some(stage) => stage.bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Option<Stage>> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress for Output {
+    fn start(&self, stage: &str, total: Option<u64>) {
+        self.finish();
+        *self.stage() = Some(Stage::new(stage, total.unwrap_or(0), self.quiet, Instant::now()));
+    }
+
+    fn advance(&self, done: u64, status: &str) {
+        let line = self.stage().as_mut().and_then(|stage| stage.advance(done, status, Instant::now()));
+        if let Some(line) = line {
+            self.note(line);
+        }
+    }
+
+    fn note(&self, text: &str) {
+        self.note(text);
+    }
+
+    fn warn(&self, text: &str) {
+        self.warn(text);
+    }
+
+    fn finish(&self) {
+        if let Some(stage) = self.stage().take() {
+            stage.bar.finish_and_clear();
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        interrupt_code().is_some()
     }
 }
 
@@ -247,30 +266,6 @@ pub(crate) fn harmless(text: impl std::fmt::Display) -> String {
     text.chars().map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
-/// Writes the time that is left at the mean pace since the first step that was seen: work comes in batches, which mislead an
-/// estimate from the last moments, and a resumed run does not start at zero.
-fn time_left() -> impl Fn(&ProgressState, &mut dyn std::fmt::Write) + Clone {
-    let first = Arc::new(OnceLock::new());
-    move |state, to| {
-        let (done, elapsed) = (state.pos(), state.elapsed());
-        let total = state.len().unwrap_or(0);
-        if done == 0 {
-            return;
-        }
-        let (from, start) = *first.get_or_init(|| (done, elapsed));
-        if let Some(left) =
-            remaining(done.saturating_sub(from), total.saturating_sub(done), elapsed.saturating_sub(start))
-        {
-            let _ = write!(to, " {:#} left", HumanDuration(left));
-        }
-    }
-}
-
-/// The time of `left` steps when `done` took `elapsed`; none before the first step.
-fn remaining(done: u64, left: u64, elapsed: Duration) -> Option<Duration> {
-    Duration::try_from_secs_f64(elapsed.as_secs_f64() / done as f64 * left as f64).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,13 +276,5 @@ mod tests {
         assert_eq!(quoted("a photo of a {}."), "'a photo of a {}.'");
         assert_eq!(quoted("it's"), "'it'\\''s'");
         assert_eq!(quoted(""), "''");
-    }
-
-    #[test]
-    fn time_left_follows_the_mean_pace() {
-        assert_eq!(remaining(32, 64, Duration::from_secs(60)), Some(Duration::from_secs(120)));
-        assert_eq!(remaining(5, 0, Duration::from_secs(60)), Some(Duration::ZERO));
-        assert_eq!(remaining(0, 64, Duration::from_secs(60)), None);
-        assert_eq!(remaining(0, 64, Duration::ZERO), None);
     }
 }

@@ -15,7 +15,6 @@ use tracing_subscriber::registry::LookupSpan;
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// How long a collector may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends with the client that fetches models.
@@ -55,7 +54,6 @@ where
     Some(tracing_opentelemetry::layer().with_tracer(tracer))
 }
 
-/// Sends what was not sent yet.
 pub(crate) fn end() {
     if let Some(provider) = PROVIDER.get() {
         let _ = provider.shutdown(); // a collector that is away is no error of the server

@@ -1,18 +1,10 @@
 //! `flatclip analyze`: what the paper's theory says of sharpness scores, measured on two data sets and on the training images.
 
-use crate::inputs::data::PlaceArgs;
-use crate::inputs::decode::DecodeArgs;
-use crate::inputs::model::ModelArgs;
-use crate::inputs::prompt::PromptArgs;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::Result;
+use crate::prelude::*;
 use flatclip::settings::parse_settings;
-use flatclip_lab::data::{self, Dataset, Split};
+use flatclip_lab::data::{self, Split};
 use flatclip_lab::{AnalyzeRequest, analyze};
-use std::path::PathBuf;
 
-/// Options of `flatclip analyze`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -61,8 +53,8 @@ pub(crate) struct Args {
     decode: DecodeArgs,
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    let open = |spec: &str, split| -> Result<Dataset> { Ok(data::open(spec, &args.place.options(split)?)?) };
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
+    let open = |spec: &str, split| -> Result<_> { Ok(data::open(spec, &args.place.options(split)?)?) };
     let request = AnalyzeRequest {
         prompt: args.prompt.read()?,
         near: open(&args.near, Split::Test)?,
@@ -80,18 +72,12 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         out: args.out.clone(),
     };
     let model = args.model.load(out)?;
-    let record = analyze(&request, &model, &Terminal::with_interrupts(out)?)?;
-    if out.is_json() {
-        out.json(&record)?;
-    } else {
-        out.line(out.fitted(&record.sets_table()))?;
-        out.line(out.fitted(&record.ordering_table()))?;
-        out.line(out.fitted(&record.worst_entropy_table()))?;
-        out.line(record.reading())?;
-        out.line("")?;
-        out.line(out.fitted(&record.bound_table()))?;
-        out.line(record.bound_reading())?;
-    }
+    let record = analyze(&request, &model, out.interruptible()?)?;
+    let tables = [record.sets_table(), record.ordering_table(), record.worst_entropy_table(), record.bound_table()];
+    let [sets, ordering, worst_entropy, bound] = tables.map(|table| out.fitted(&table));
+    let (reading, bound_reading) = (record.reading(), record.bound_reading());
+    let text = format!("{sets}\n{ordering}\n{worst_entropy}\n{reading}\n\n{bound}\n{bound_reading}");
+    out.say(&record, text)?;
     out.note(format_args!("{}: open analysis.html", args.out.display()));
-    Ok(Exit::Done)
+    Ok(())
 }

@@ -1,18 +1,14 @@
 //! `flatclip bench`: every stage timed on random weights of real shapes (or on a model of yours).
 
-use crate::inputs::model::PrecisionArg;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Context as _, Result, ensure};
+use crate::inputs::model::{PRECISIONS, precision};
+use crate::prelude::*;
 use flatclip::Model;
 use flatclip_lab::bench::{
     BenchRequest, CaseTiming, MethodTiming, Turn, TurnTaker, method_names, time_cases, time_method,
 };
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Options of `flatclip bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Cases to run [default: all]: gemm, encode-views, files, rounds, views, text-features, context-step, sapt-step, stss-image,
@@ -30,11 +26,11 @@ pub(crate) struct Args {
     model: String,
     /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 alone or AVX-512 with VNNI,
     /// else f32
-    #[arg(long, value_enum, default_value = "auto", value_name = "NAME")]
-    precision: PrecisionArg,
+    #[arg(long, value_parser = PRECISIONS, default_value = "auto", value_name = "NAME")]
+    precision: String,
     /// Arithmetic of the text tower, forward and backward
-    #[arg(long, value_enum, default_value = "f32", value_name = "NAME")]
-    text_precision: PrecisionArg,
+    #[arg(long, value_parser = PRECISIONS, default_value = "f32", value_name = "NAME")]
+    text_precision: String,
     /// Repeats of each case, after one that warms up
     #[arg(long, default_value_t = 5, value_name = "N")]
     repeats: usize,
@@ -52,33 +48,27 @@ pub(crate) struct Args {
     turns: bool,
 }
 
-impl Args {
-    fn request(&self) -> BenchRequest {
-        BenchRequest {
-            model: self.model.clone(),
-            find: Model::builder(&self.model).offline(true),
-            precision: self.precision.precision(),
-            text_precision: self.text_precision.precision(),
-            repeats: self.repeats,
-            views: self.views,
-            classes: self.classes,
-            image: self.image.clone(),
-        }
-    }
-}
-
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    let (request, terminal) = (args.request(), Terminal::new(out));
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
+    let request = BenchRequest {
+        model: args.model.clone(),
+        find: Model::builder(&args.model).offline(true),
+        precision: precision(&args.precision),
+        text_precision: precision(&args.text_precision),
+        repeats: args.repeats,
+        views: args.views,
+        classes: args.classes,
+        image: args.image.clone(),
+    };
     if let Some(name) = &args.method_alone {
-        out.json(&time_method(&request, name, &terminal)?)?;
+        out.json(&time_method(&request, name, out)?)
     } else if !args.methods.is_empty() {
-        methods(&args, &request, out)?;
+        methods(&args, &request, out)
     } else if args.turns {
-        time_cases(&request, &args.cases, Some(&mut LinesOfStdin), &terminal)?;
+        time_cases(&request, &args.cases, Some(&mut LinesOfStdin), out)?;
+        Ok(())
     } else {
-        report(&request, &time_cases(&request, &args.cases, None, &terminal)?, out)?;
+        report(&request, &time_cases(&request, &args.cases, None, out)?, out)
     }
-    Ok(Exit::Done)
 }
 
 /// A line `run` on stdin is a turn, answered by a line of JSON; a line `next` starts the next case.
@@ -103,15 +93,14 @@ impl TurnTaker for LinesOfStdin {
 }
 
 fn report(request: &BenchRequest, timings: &[CaseTiming], out: &Output) -> Result<()> {
-    if out.is_json() {
-        return out.json(&serde_json::json!({ "setting": request.setting(), "cases": timings }));
+    if out.is_json {
+        return out.json(&json!({ "setting": request.setting(), "cases": timings }));
     }
     let row = |t: &CaseTiming| {
         let [median, fastest, slowest] = [t.median, t.fastest, t.slowest].map(seconds);
         let gflops = t.gflops.map_or(String::new(), |x| format!("{x:.1}"));
         let share = t.share.map_or(String::new(), |x| format!("{:.0} %", 100.0 * x));
-        let peak = t.peak_rss_mb.map_or(String::new(), |x| format!("{x:.0} MB"));
-        [t.case.clone(), median, fastest, slowest, gflops, share, peak]
+        [t.case.clone(), median, fastest, slowest, gflops, share, megabytes(t.peak_rss_mb)]
     };
     out.rows(&["case", "median", "fastest", "slowest", "GFLOP/s", "of products", "peak RSS"], timings.iter().map(row))
 }
@@ -132,24 +121,26 @@ fn methods(args: &Args, request: &BenchRequest, out: &Output) -> Result<()> {
     report_methods(args, request, &done, &refused, out)
 }
 
+/// This program, to run in a process of its own with the same threads and instructions.
+pub(super) fn itself() -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
+    let threads = rayon::current_num_threads().to_string();
+    command.args(["--quiet", "--threads", &threads, "--isa", flatclip_tensor::isa::current().name()]);
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
 /// One row from a fresh process, or why the method refused.
 fn alone(args: &Args, request: &BenchRequest, name: &str) -> Result<Result<MethodTiming, String>> {
-    let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
-    command.args(["bench", "--json", "--quiet", "--method-alone", name, "--model", &args.model]);
-    command.args(["--text-precision", request.text_precision.name()]);
-    command.args(["--precision", request.precision.name(), "--isa", flatclip_tensor::isa::current().name()]);
-    let numbers = [
-        ("--repeats", args.repeats),
-        ("--views", args.views),
-        ("--classes", args.classes),
-        ("--threads", rayon::current_num_threads()),
-    ];
-    numbers.iter().for_each(|(flag, value)| {
-        command.args([*flag, &value.to_string()]);
-    });
-    let ended = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output()?;
+    let mut command = itself()?;
+    command.args(["bench", "--json", "--method-alone", name, "--model", &args.model]);
+    command.args(["--precision", request.precision.name(), "--text-precision", request.text_precision.name()]);
+    for (flag, value) in [("--repeats", args.repeats), ("--views", args.views), ("--classes", args.classes)] {
+        command.args([flag, &value.to_string()]);
+    }
+    let ended = command.output()?;
     let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-    if let Ok(error) = serde_json::from_str::<serde_json::Value>(&said)
+    if let Ok(error) = serde_json::from_str::<Value>(&said)
         && error["code"] == "method.needs"
     {
         return Ok(Err(error["error"].as_str().unwrap_or_default().to_owned()));
@@ -161,41 +152,35 @@ fn alone(args: &Args, request: &BenchRequest, name: &str) -> Result<Result<Metho
 fn report_methods(
     args: &Args,
     request: &BenchRequest,
-    rows: &[MethodTiming],
+    timings: &[MethodTiming],
     refused: &[(String, String)],
     out: &Output,
 ) -> Result<()> {
-    if out.is_json() {
+    if out.is_json {
         let refused: Vec<_> =
-            refused.iter().map(|(name, reason)| serde_json::json!({ "method": name, "reason": reason })).collect();
-        return out.json(&serde_json::json!({
-            "setting": request.setting(), "classes": args.classes, "processes": "one per row", "methods": rows,
+            refused.iter().map(|(name, reason)| json!({ "method": name, "reason": reason })).collect();
+        return out.json(&json!({
+            "setting": request.setting(), "classes": args.classes, "processes": "one per row", "methods": timings,
             "refused": refused,
         }));
     }
+    let row = |t: &MethodTiming| {
+        let [median, fastest, slowest, added, once] = [t.median, t.fastest, t.slowest, t.added, t.prepare].map(seconds);
+        let (views, ratio, peak) = (t.views.to_string(), format!("{:.3}", t.ratio), megabytes(t.peak_rss_mb));
+        [t.method.clone(), views, median, fastest, slowest, added, ratio, once, peak, t.stand_ins.join("; ")]
+    };
     let header =
         ["method", "views", "per image", "fastest", "slowest", "added", "x encode", "once", "peak RSS", "stand-ins"];
-    let mut table = out.table(&header);
-    for row in rows {
-        table.add_row([
-            row.method.clone(),
-            row.views.to_string(),
-            seconds(row.median),
-            seconds(row.fastest),
-            seconds(row.slowest),
-            seconds(row.added),
-            format!("{:.3}", row.ratio),
-            seconds(row.prepare),
-            row.peak_rss_mb.map_or(String::new(), |x| format!("{x:.0} MB")),
-            row.stand_ins.join("; "),
-        ]);
-    }
-    out.line(table)?;
+    out.rows(&header, timings.iter().map(row))?;
     out.line(format_args!(
         "\nper image: {} views encoded and answered for, K={}, median of {}; added: by the adapter, after the encoding; x encode: per image \
          against encoding the same views, in turns; once: per prompt and class list; peak RSS: each row in a process of its own, weights included",
         args.views, args.classes, args.repeats
     ))
+}
+
+fn megabytes(value: Option<f64>) -> String {
+    value.map_or(String::new(), |x| format!("{x:.0} MB"))
 }
 
 fn seconds(s: f64) -> String {

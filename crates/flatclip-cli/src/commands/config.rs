@@ -1,13 +1,10 @@
 //! `flatclip config`: every option of adapters and tuners with its default, or the resolved configuration of a run.
 
-use crate::output::{Exit, Output};
-use anyhow::Result;
-use flatclip::methods::{ADAPTERS, Registry};
+use crate::prelude::*;
+use flatclip::methods::{ADAPTERS, adapter};
 use flatclip_lab::run_dir::RunDir;
 use flatclip_lab::tuners::tuner;
-use std::path::PathBuf;
 
-/// Options of `flatclip config`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Adapters or tuners; a tuner comes with its [train] and [views] [default: all adapters]
@@ -18,19 +15,17 @@ pub(crate) struct Args {
     run: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     if let Some(path) = &args.run {
         let config = RunDir::open(path)?.config_table()?;
-        out.say(&config, toml::to_string(&config)?.trim_end())?;
-        return Ok(Exit::Done);
+        return out.say(&config, toml::to_string(&config)?.trim_end());
     }
     let mut all = toml::Table::new();
     if args.methods.is_empty() {
         all.extend(ADAPTERS.iter().map(|spec| (spec.name.to_owned(), spec.defaults().into())));
     }
     for name in &args.methods {
-        let registry = Registry::builtin();
-        match (registry.adapter(name), tuner(name)) {
+        match (adapter(name), tuner(name)) {
             (Ok(spec), _) => drop(all.insert(spec.name.to_owned(), spec.defaults().into())),
             (_, Ok(spec)) => {
                 all.insert(spec.table.to_owned(), spec.defaults().into());
@@ -40,6 +35,5 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
             (Err(error), Err(_)) => return Err(error.into()),
         }
     }
-    out.say(&all, toml::to_string(&all)?.trim_end())?;
-    Ok(Exit::Done)
+    out.say(&all, toml::to_string(&all)?.trim_end())
 }

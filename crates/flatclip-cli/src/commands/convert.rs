@@ -1,13 +1,8 @@
 //! `flatclip convert IN OUT.safetensors`.
 
-use crate::inputs::model::FindArgs;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Result, ensure};
+use crate::prelude::*;
 use flatclip::weights;
-use std::path::PathBuf;
 
-/// Options of `flatclip convert`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A checkpoint file, a model folder, a known name, or random:ARCH
@@ -21,19 +16,15 @@ pub(crate) struct Args {
     force: bool,
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     ensure!(args.force || !args.output.exists(), "{}: exists already; --force replaces it", args.output.display());
-    let checkpoint = args.find.builder(&args.input)?.open(&Terminal::new(out))?;
+    let checkpoint = args.find.builder(&args.input)?.open(out)?;
     weights::save_canonical(&checkpoint, &args.output)?;
-    let (describe, hash, bytes) = (checkpoint.config().describe(), checkpoint.hash()?, args.output.metadata()?.len());
-    if out.is_json() {
-        out.json(&serde_json::json!({
-            "input": args.input, "output": args.output, "bytes": bytes, "hash": hash,
-            "parameters": checkpoint.parameters(), "config": checkpoint.config(),
-        }))?;
-    } else {
-        out.line(describe)?;
-        out.line(format_args!("wrote {} ({bytes} bytes), weights {hash}", args.output.display()))?;
-    }
-    Ok(Exit::Done)
+    let (config, hash, bytes) = (checkpoint.config(), checkpoint.hash()?, args.output.metadata()?.len());
+    let document = json!({
+        "input": args.input, "output": args.output, "bytes": bytes, "hash": hash, "parameters": checkpoint.parameters(),
+        "config": config,
+    });
+    let file = args.output.display();
+    out.say(&document, format_args!("{}\nwrote {file} ({bytes} bytes), weights {hash}", config.describe()))
 }

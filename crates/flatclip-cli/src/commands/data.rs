@@ -1,12 +1,8 @@
 //! `flatclip data`: what is on the disk, whether it is whole, and what to do about the rest.
 
-use crate::inputs::data::{DataArgs, PlaceArgs, RootArgs};
-use crate::output::{Exit, Output};
-use anyhow::{Result, bail};
-use flatclip_lab::data::{self, CheckRow, KNOWN, Known, Split, State};
-use serde_json::json;
+use crate::prelude::*;
+use flatclip_lab::data::{self, CheckRow, Dataset, KNOWN, Known, OpenOptions, Split, State};
 
-/// Options of `flatclip data`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,61 +33,59 @@ enum Verb {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     match args.verb {
         Verb::Check { names, root } => check(&names, &root, out),
-        Verb::Ls { place } => ls(&place, out),
-        Verb::Show { data } => show(&data, out),
+        Verb::Ls { place } => ls(&place, out).map(|()| Exit::Done),
+        Verb::Show { data } => show(&data, out).map(|()| Exit::Done),
     }
 }
 
-fn check(names: &[String], root: &RootArgs, out: &Output) -> Result<Exit> {
-    let mut only = Vec::new();
-    for name in names {
-        match Known::find(name) {
-            Some(known) => only.push(known),
-            None => bail!("{name:?} is not a known data set; `flatclip data ls` lists them"),
-        }
+/// The options, with a --data-root that is there.
+fn checked(options: OpenOptions) -> Result<OpenOptions> {
+    if let Some(root) = options.root.as_ref().filter(|root| !root.is_dir()) {
+        bail!("--data-root {}: no such folder; it holds one folder per data set", root.display());
     }
+    Ok(options)
+}
+
+fn check(names: &[String], root: &RootArgs, out: &Output) -> Result<Exit> {
+    let known = |name: &String| {
+        Known::find(name).with_context(|| format!("{name:?} is not a known data set; `flatclip data ls` lists them"))
+    };
+    let only = names.iter().map(known).collect::<Result<Vec<_>>>()?;
     let options = root.options()?;
     if options.root.is_none() && options.paths.is_empty() {
         bail!("where? give --data-root DIR (or FLATCLIP_DATA), or --path NAME=DIR");
     }
-    if let Some(root) = options.root.as_ref().filter(|root| !root.is_dir()) {
-        bail!("--data-root {}: no such folder; it holds one folder per data set", root.display());
-    }
-    let rows = data::check(&options, &only);
-    if out.is_json() {
+    let rows = data::check(&checked(options)?, &only);
+    if out.is_json {
         out.json(&json!({ "schema_version": 1, "data_sets": rows }))?;
     } else {
         print_check(&rows, out)?;
     }
-    let asked = !only.is_empty();
-    let bad = |row: &&CheckRow| {
-        matches!(row.state, State::Incomplete | State::Broken) || (asked && row.state == State::Absent)
+    let bad = |row: &CheckRow| match row.state {
+        State::Incomplete | State::Broken => true,
+        State::Absent => !only.is_empty(),
+        _ => false,
     };
-    Ok(if rows.iter().filter(bad).count() == 0 { Exit::Done } else { Exit::Counted })
+    Ok(Exit::unless(rows.iter().any(bad)))
 }
 
 fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
-    let mut table = out.table(&["data set", "state", "classes", "images", "hash of class names"]);
-    for row in rows {
-        let pair = |(found, expected): (usize, usize)| match (found, expected) {
-            (0, 0) => "-".to_owned(),
-            (found, 0) => found.to_string(),
-            (found, expected) if found == expected => found.to_string(),
-            (found, expected) => format!("{found} of {expected}"),
-        };
-        table.add_row([
-            row.name.to_owned(),
-            row.state.name().to_owned(),
-            pair(row.classes),
-            pair(row.samples),
-            row.classes_hash.clone(),
-        ]);
-    }
-    out.line(table)?;
-    if rows.iter().any(|row| row.state != State::Absent) {
+    let pair = |(found, expected): (usize, usize)| match (found, expected) {
+        (0, 0) => "-".to_owned(),
+        (found, 0) => found.to_string(),
+        (found, expected) if found == expected => found.to_string(),
+        (found, expected) => format!("{found} of {expected}"),
+    };
+    let cells = |row: &CheckRow| {
+        let (name, state) = (row.name.to_owned(), row.state.name().to_owned());
+        [name, state, pair(row.classes), pair(row.samples), row.classes_hash.clone()]
+    };
+    out.rows(&["data set", "state", "classes", "images", "hash of class names"], rows.iter().map(cells))?;
+    let (absent, found): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.state == State::Absent);
+    if !found.is_empty() {
         out.line("\n! differs from the published data set, i is a known trap, > is what to do")?;
     }
-    for row in rows.iter().filter(|row| row.state != State::Absent) {
+    for row in found {
         out.line(format_args!("\n{}", row.title))?;
         for note in &row.notes {
             out.line(format_args!("  {} {}", if note.warning { "!" } else { "-" }, note.text))?;
@@ -103,7 +97,6 @@ fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
             out.line(format_args!("  > {}", row.advice))?;
         }
     }
-    let absent: Vec<&CheckRow> = rows.iter().filter(|row| row.state == State::Absent).collect();
     if !absent.is_empty() {
         out.line("\nNot here")?;
         for row in absent {
@@ -113,65 +106,47 @@ fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
     Ok(())
 }
 
-fn ls(place: &PlaceArgs, out: &Output) -> Result<Exit> {
-    let options = place.options(Split::Test)?;
-    if let Some(root) = options.root.as_ref().filter(|root| !root.is_dir()) {
-        bail!("--data-root {}: no such folder; it holds one folder per data set", root.display());
+fn ls(place: &PlaceArgs, out: &Output) -> Result<()> {
+    let options = checked(place.options(Split::Test)?)?;
+    if out.is_json {
+        let row = |k: &Known| json!({ "name": k.name, "title": k.title, "aliases": k.aliases, "classes": k.classes, "train": k.count(Split::Train), "val": k.count(Split::Val), "test": k.count(Split::Test), "template": k.template, "folder": k.folder(&options) });
+        return out.json(&json!({ "schema_version": 1, "data_sets": KNOWN.iter().map(row).collect::<Vec<_>>() }));
     }
-    let looked = options.root.is_some() || !options.paths.is_empty();
-    if out.is_json() {
-        let rows: Vec<_> = KNOWN
-            .iter()
-            .map(|k| json!({ "name": k.name, "title": k.title, "aliases": k.aliases, "classes": k.classes, "train": k.count(Split::Train), "val": k.count(Split::Val), "test": k.count(Split::Test), "template": k.template, "folder": k.folder(&options) }))
-            .collect();
-        out.json(&json!({ "schema_version": 1, "data_sets": rows }))?;
-        return Ok(Exit::Done);
-    }
-    // Folders are long: they take the place of the other names and of the template.
-    let header: &[&str] = match looked {
-        true => &["name", "classes", "train", "val", "test", "found in"],
-        false => &["name", "also", "classes", "train", "val", "test", "CoOp's template"],
-    };
-    let mut table = out.table(header);
-    for known in &KNOWN {
+    let counts = |known: &Known| {
         let count = |split| known.count(split).map_or("-".to_owned(), |count| count.to_string());
-        let mut row = vec![known.name.to_owned()];
-        if !looked {
-            row.push(known.aliases.join(", "));
-        }
-        row.extend([known.classes.to_string(), count(Split::Train), count(Split::Val), count(Split::Test)]);
-        row.push(match looked {
-            true => known.folder(&options).map_or("-".to_owned(), |folder| folder.display().to_string()),
-            false => known.template.to_owned(),
-        });
-        table.add_row(row);
+        [known.classes.to_string(), count(Split::Train), count(Split::Val), count(Split::Test)]
+    };
+    // Folders are long: they take the place of the other names and of the template.
+    if options.root.is_none() && options.paths.is_empty() {
+        let row = |known: &Known| {
+            let [classes, train, val, test] = counts(known);
+            [known.name.to_owned(), known.aliases.join(", "), classes, train, val, test, known.template.to_owned()]
+        };
+        let header = ["name", "also", "classes", "train", "val", "test", "CoOp's template"];
+        return out.rows(&header, KNOWN.iter().map(row));
     }
-    out.line(table)?;
-    if looked {
-        out.note("`flatclip data check` counts what is in each folder");
-    }
-    Ok(Exit::Done)
+    let row = |known: &Known| {
+        let [classes, train, val, test] = counts(known);
+        let folder = known.folder(&options).map_or("-".to_owned(), |folder| folder.display().to_string());
+        [known.name.to_owned(), classes, train, val, test, folder]
+    };
+    out.rows(&["name", "classes", "train", "val", "test", "found in"], KNOWN.iter().map(row))?;
+    out.note("`flatclip data check` counts what is in each folder");
+    Ok(())
 }
 
-fn show(args: &DataArgs, out: &Output) -> Result<Exit> {
+fn show(args: &DataArgs, out: &Output) -> Result<()> {
     let sets = args.open_all(out)?;
-    if out.is_json() {
-        let rows: Vec<_> = sets
-            .iter()
-            .map(|d| json!({ "name": d.name, "split": d.split, "classes": d.classes, "class_counts": d.class_counts(), "classes_hash": d.classes_hash(), "samples": d.samples.len(), "templates": d.templates, "notes": d.notes }))
-            .collect();
-        out.json(&json!({ "schema_version": 1, "data_sets": rows }))?;
-        return Ok(Exit::Done);
+    if out.is_json {
+        let row = |d: &Dataset| json!({ "name": d.name, "split": d.split, "classes": d.classes, "class_counts": d.class_counts(), "classes_hash": d.classes_hash(), "samples": d.samples.len(), "templates": d.templates, "notes": d.notes });
+        return out.json(&json!({ "schema_version": 1, "data_sets": sets.iter().map(row).collect::<Vec<_>>() }));
     }
     for data in &sets {
+        let (name, split, hash) = (&data.name, data.split.name(), data.classes_hash());
+        let (classes, samples) = (data.classes.len(), data.samples.len());
+        let template = data.templates.first().map_or("", String::as_str);
         out.line(format_args!(
-            "{} ({}): {} classes, {} samples, class names {}, template {:?}",
-            data.name,
-            data.split.name(),
-            data.classes.len(),
-            data.samples.len(),
-            data.classes_hash(),
-            data.templates.first().map_or("", String::as_str)
+            "{name} ({split}): {classes} classes, {samples} samples, class names {hash}, template {template:?}"
         ))?;
         let by_class = data.by_class();
         let rows = data.classes.iter().zip(&by_class).enumerate().take(20).map(|(label, (class, members))| {
@@ -179,9 +154,9 @@ fn show(args: &DataArgs, out: &Output) -> Result<Exit> {
             [label.to_string(), class.clone(), members.len().to_string(), first.to_owned()]
         });
         out.rows(&["label", "class", "samples", "first"], rows)?;
-        if data.classes.len() > 20 {
-            out.line(format_args!("and {} more classes (--json lists all)", data.classes.len() - 20))?;
+        if classes > 20 {
+            out.line(format_args!("and {} more classes (--json lists all)", classes - 20))?;
         }
     }
-    Ok(Exit::Done)
+    Ok(())
 }

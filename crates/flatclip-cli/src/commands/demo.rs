@@ -1,12 +1,8 @@
 //! `flatclip demo`: what flatclip does, on the embedded model and the synthetic pocket dataset.
 
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::Result;
+use crate::prelude::*;
 use flatclip_lab::demo::{DemoRequest, demo};
-use std::path::PathBuf;
 
-/// Options of `flatclip demo`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Seconds instead of about a minute: fewer images, views and steps; good to see that it runs, not for numbers
@@ -25,14 +21,9 @@ const NEXT: &str = "Next, with your own photos (one folder per class below DIR):
   flatclip tune --method sapt --model ViT-B-16/openai --data folder:DIR --shots 16 --out my-prompt
   flatclip predict PHOTO.jpg --model ViT-B-16/openai --prompt my-prompt --method stss --classes cat,dog,car --explain views.png";
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     let Args { quick, model, out: folder } = args;
-    let done = demo(&DemoRequest { quick, model, out: folder }, &Terminal::new(out))?;
-    if out.is_json() {
-        out.json(&done.json())?;
-    } else {
-        out.line(done.text())?;
-        out.line(format_args!("\n{:.0} s. The report: {}\n\n{NEXT}", done.seconds, done.report.display()))?;
-    }
-    Ok(Exit::Done)
+    let done = demo(&DemoRequest { quick, model, out: folder }, out)?;
+    let (text, seconds, report) = (done.text(), done.seconds, done.report.display());
+    out.say(&done.json(), format_args!("{text}\n\n{seconds:.0} s. The report: {report}\n\n{NEXT}"))
 }

@@ -1,20 +1,14 @@
 //! `flatclip embed`: features of images or texts.
 
-use crate::inputs::decode::{DecodeArgs, changes_line};
-use crate::inputs::images;
-use crate::inputs::model::ModelArgs;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Result, bail, ensure};
+use crate::inputs::images::{self, changes_line};
+use crate::prelude::*;
 use flatclip::classify::{batch_images, in_batches};
+use flatclip::files::write_atomic;
 use flatclip::image::{ImageChanges, ImageNotes, open_noted};
 use flatclip::model::Features;
 use flatclip::prompt::{named_features_bytes, npy_bytes};
 use flatclip::{Matrix, Model, Progress as _};
-use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
 
-/// Options of `flatclip embed`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Images, folders of images, @FILE with one name per line, or - for names on standard input
@@ -54,9 +48,9 @@ struct Embedded {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     ensure!(!args.images.is_empty() || !args.text.is_empty(), "nothing to embed: name images, or give --text");
-    let file = args.out.as_deref().map(File::new).transpose()?;
+    args.out.as_deref().map(is_npy).transpose()?;
     let model = args.model.load(out)?;
-    let found = if args.text.is_empty() {
+    let mut found = if args.text.is_empty() {
         images_of(&args, &model, out)?
     } else {
         let rows = model.raw_text_features(&args.text, args.truncate)?.into_vec();
@@ -69,11 +63,11 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         out.fault(&format!("none of the {} images could be read", found.failures.len()), "image.unreadable", None);
         return Ok(Exit::Unread);
     }
-    let raw = Matrix::from_vec(found.names.len(), model.width(), found.rows);
+    let raw = Matrix::from_vec(found.names.len(), model.width(), std::mem::take(&mut found.rows));
     let features = if args.raw { raw } else { Features::unit(raw).0 };
-    match &file {
-        Some(file) => file.write(&found.names, &features, out)?,
-        None => print(&args, &found.names, &features, &found.failures, out)?,
+    match &args.out {
+        Some(file) => write(file, &found.names, &features, out)?,
+        None => print(&args, &found, &features, out)?,
     }
     if found.failures.is_empty() {
         return Ok(Exit::Done);
@@ -82,26 +76,18 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     Ok(Exit::Counted)
 }
 
-fn print(
-    args: &Args,
-    names: &[String],
-    features: &Matrix,
-    failures: &[(String, flatclip::Error)],
-    out: &Output,
-) -> Result<()> {
-    let rows = || names.iter().zip(features.iter_rows());
-    if out.is_json() {
-        let failures: Vec<Value> = failures
-            .iter()
-            .map(|(name, e)| json!({ "input": name, "error": e.to_string(), "code": e.code() }))
-            .collect();
-        let rows: Vec<_> = rows().map(|(name, row)| json!({ "input": name, "features": row })).collect();
-        let (model, unit) = (args.model.name(), !args.raw);
+fn print(args: &Args, found: &Embedded, features: &Matrix, out: &Output) -> Result<()> {
+    let rows = found.names.iter().zip(features.iter_rows());
+    if out.is_json {
+        let failure =
+            |(name, e): &(String, flatclip::Error)| json!({ "input": name, "error": e.to_string(), "code": e.code() });
+        let failures: Vec<_> = found.failures.iter().map(failure).collect();
+        let rows: Vec<_> = rows.map(|(name, row)| json!({ "input": name, "features": row })).collect();
         return out.json(&json!({
-            "schema_version": 1, "model": model, "unit_norm": unit, "results": rows, "failures": failures,
+            "schema_version": 1, "model": args.model.name(), "unit_norm": !args.raw, "results": rows, "failures": failures,
         }));
     }
-    for (name, row) in rows() {
+    for (name, row) in rows {
         let numbers: Vec<String> = row.iter().map(|x| format!("{x:.6}")).collect();
         out.line(format_args!("{name}\t{}", numbers.join(" ")))?;
     }
@@ -110,24 +96,22 @@ fn print(
 
 fn images_of(args: &Args, model: &Model, out: &Output) -> Result<Embedded> {
     let files = images::expand(&args.images, out)?;
-    let terminal = Terminal::with_interrupts(out)?;
     let (mut found, mut changes) = (Embedded::default(), ImageChanges::default());
     let (decode, views, seed) = (args.decode.options(), args.views as usize, args.seed);
-    terminal.start("images", Some(files.len() as u64));
-    let open = |file: &PathBuf| -> flatclip::Result<(Vec<f32>, About)> {
+    out.interruptible()?.start("images", Some(files.len() as u64));
+    let open = |file: &PathBuf| -> Viewed {
         let (image, notes) = open_noted(file, &decode)?;
-        let side = image.width.max(image.height);
-        Ok((model.view_pixels(&image, views, seed)?, (side, notes)))
+        Ok((model.view_pixels(&image, views, seed)?, image.width.max(image.height), notes))
     };
     let encode = |batch| encode_batch(model, views, batch);
-    let each = |index: usize, rows: flatclip::Result<(Vec<f32>, About)>| -> Result<bool> {
-        if terminal.cancelled() {
+    let each = |index: usize, rows: Viewed| -> Result<bool> {
+        if out.cancelled() {
             let reason = format!("{index} of {} images were embedded, nothing was written", files.len());
             return Err(flatclip::Error::Interrupted(reason).into());
         }
         let name = files[index].display().to_string();
         match rows {
-            Ok((rows, (side, notes))) => {
+            Ok((rows, side, notes)) => {
                 if index == 0 {
                     args.model.warn_outside(&[], Some(side), out);
                 }
@@ -138,37 +122,33 @@ fn images_of(args: &Args, model: &Model, out: &Output) -> Result<Embedded> {
             }
             Err(error) => found.failures.push((name, error)),
         }
-        terminal.advance(index as u64 + 1, "");
+        out.advance(index as u64 + 1, "");
         Ok(true)
     };
     in_batches(&files, batch_images(views), open, encode, each)?;
-    terminal.finish();
+    out.finish();
     if let Some(line) = changes_line(changes) {
         out.note(line);
     }
     Ok(found)
 }
 
-/// The longer side of an image, and what was done to it.
-type About = (usize, ImageNotes);
+/// The pixels of an image's views, later their features; the longer side of the image, and what was done to it.
+type Viewed = flatclip::Result<(Vec<f32>, usize, ImageNotes)>;
 
 /// Features of the views of a batch of images, in one call of the tower.
-fn encode_batch(
-    model: &Model,
-    views: usize,
-    batch: Vec<flatclip::Result<(Vec<f32>, About)>>,
-) -> Vec<flatclip::Result<(Vec<f32>, About)>> {
-    let good: Vec<&[f32]> = batch.iter().filter_map(|made| Some(made.as_ref().ok()?.0.as_slice())).collect();
+fn encode_batch(model: &Model, views: usize, batch: Vec<Viewed>) -> Vec<Viewed> {
+    let good: Vec<&[f32]> = batch.iter().flatten().map(|(pixels, ..)| pixels.as_slice()).collect();
     let encoded = match good.len() {
         0 => Ok(Matrix::default()),
         count => model.clip().encode_images(&good.concat(), count * views),
     };
-    let (mut encoded, width) =
-        (encoded.map(Matrix::into_vec).map_err(|error| error.to_string()), views * model.width());
-    let rows = |made: flatclip::Result<(Vec<f32>, About)>| {
-        let (_, about) = made?;
+    let width = views * model.width();
+    let mut encoded = encoded.map(Matrix::into_vec).map_err(|error| error.to_string());
+    let rows = |made: Viewed| {
+        let (_, side, notes) = made?;
         match &mut encoded {
-            Ok(rows) => Ok((rows.drain(..width).collect(), about)),
+            Ok(rows) => Ok((rows.drain(..width).collect(), side, notes)),
             // The tower fails for all of them alike; each then says so.
             Err(text) => Err(flatclip::Error::config("views", text.clone())),
         }
@@ -176,36 +156,26 @@ fn encode_batch(
     batch.into_iter().map(rows).collect()
 }
 
-/// A file of features: its ending says the format.
-enum File<'a> {
-    Safetensors(&'a Path),
-    Npy(&'a Path),
+/// The format of a file of features, which its ending says.
+fn is_npy(path: &Path) -> Result<bool> {
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("safetensors") => Ok(false),
+        Some("npy") => Ok(true),
+        _ => bail!("--out {}: expected a file that ends with .safetensors or .npy", path.display()),
+    }
 }
 
-impl<'a> File<'a> {
-    fn new(path: &'a Path) -> Result<Self> {
-        match path.extension().and_then(|ending| ending.to_str()) {
-            Some("safetensors") => Ok(Self::Safetensors(path)),
-            Some("npy") => Ok(Self::Npy(path)),
-            _ => bail!("--out {}: expected a file that ends with .safetensors or .npy", path.display()),
-        }
-    }
-
-    fn write(&self, names: &[String], features: &Matrix, out: &Output) -> Result<()> {
-        let (path, beside) = match self {
-            Self::Safetensors(path) => {
-                flatclip::files::write_atomic(path, &named_features_bytes(names, features)?)?;
-                (path, "names in its metadata".to_owned())
-            }
-            Self::Npy(path) => {
-                let text = path.with_extension("txt");
-                let lines: String = names.iter().map(|name| format!("{}\n", name.replace('\n', " "))).collect();
-                flatclip::files::write_atomic(&text, lines.as_bytes())?;
-                flatclip::files::write_atomic(path, &npy_bytes(features))?;
-                (path, format!("names in {}", text.display()))
-            }
-        };
-        out.note(format_args!("{}: {} rows of width {}, {beside}", path.display(), features.rows(), features.cols()));
-        Ok(())
-    }
+fn write(path: &Path, names: &[String], features: &Matrix, out: &Output) -> Result<()> {
+    let beside = if is_npy(path)? {
+        let text = path.with_extension("txt");
+        let lines: String = names.iter().map(|name| format!("{}\n", name.replace('\n', " "))).collect();
+        write_atomic(&text, lines.as_bytes())?;
+        write_atomic(path, &npy_bytes(features))?;
+        format!("names in {}", text.display())
+    } else {
+        write_atomic(path, &named_features_bytes(names, features)?)?;
+        "names in its metadata".to_owned()
+    };
+    out.note(format_args!("{}: {} rows of width {}, {beside}", path.display(), features.rows(), features.cols()));
+    Ok(())
 }

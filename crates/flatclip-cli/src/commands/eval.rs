@@ -1,28 +1,20 @@
 //! `flatclip eval`: prompt x adapter x data set, to run directories.
 
-use crate::inputs::cache::CacheArgs;
-use crate::inputs::data::DataArgs;
-use crate::inputs::decode::DecodeArgs;
-use crate::inputs::model::ModelArgs;
-use crate::inputs::prompt::{PromptArgs, say_radius_units};
+use super::cache::size;
+use crate::inputs::prompt::say_radius_units;
 use crate::inputs::shard;
-use crate::inputs::views::ViewArgs;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Result, ensure};
+use crate::prelude::*;
 use flatclip::Prompt;
 use flatclip::methods::Confidence;
 use flatclip::prompt::read_text_bank;
 use flatclip::settings::parse_settings;
 use flatclip::text::templates::Ensemble;
-use flatclip_lab::eval::cache::Imported;
+use flatclip_lab::data::Dataset;
+use flatclip_lab::eval::{Subject, cache::Imported};
 use flatclip_lab::report::{Run, paired_table};
 use flatclip_lab::{EvaluateRequest, EvaluatedRun, NamedPrompt, PromptChoice, ViewChoice, evaluate};
-use serde_json::json;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Options of `flatclip eval`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -112,38 +104,45 @@ pub(crate) struct SetupArgs {
 impl SetupArgs {
     /// The request that these options make; methods, options and seeds are the caller's.
     pub(crate) fn request(&self, out: &Path, resume: bool) -> Result<EvaluateRequest> {
-        if !self.features.is_empty() {
-            let text = if self.prompt.is_default() {
-                PromptChoice::Imported
-            } else {
-                PromptChoice::One(self.prompt.read()?.into())
-            };
-            return self.request_with(text, out, resume);
-        }
-        ensure!(!self.own_templates || self.prompt.is_default(), "--own-templates: give no other prompt with it");
-        let prompt = match (&self.descriptions, self.own_templates) {
-            (Some(file), own) => {
-                let templates = if own { Vec::new() } else { self.prompt.read_templates()? };
+        let usual = self.prompt.is_default();
+        ensure!(!self.own_templates || usual, "--own-templates: give no other prompt with it");
+        let prompt = match &self.descriptions {
+            _ if usual && !self.features.is_empty() => PromptChoice::Imported,
+            Some(file) => {
+                let templates = if self.own_templates { Vec::new() } else { self.prompt.read_templates()? };
                 PromptChoice::Described { templates, file: file.clone() }
             }
-            (None, true) => PromptChoice::OwnTemplates,
-            (None, false) => PromptChoice::One(self.prompt.read()?.into()),
+            None if self.own_templates => PromptChoice::OwnTemplates,
+            None => PromptChoice::One(self.prompt.read()?.into()),
         };
         self.request_with(prompt, out, resume)
     }
 
-    /// The imported features that were named, each with the folder of its runs.
-    pub(crate) fn imported(&self, folder: &Path, out: &Output) -> Result<Vec<(Imported, PathBuf)>> {
+    /// What `run` gives for the model on the data sets, or for each of the imported features: these on their own data set and
+    /// into a folder of their own.
+    pub(crate) fn on_each<T>(
+        &self,
+        folder: &Path,
+        out: &Output,
+        mut run: impl FnMut(Subject<'_>, &[Dataset], Option<&Path>) -> Result<Vec<T>>,
+    ) -> Result<Vec<T>> {
+        if self.features.is_empty() {
+            let (model, datasets) = (self.model.load(out)?, self.data.open_all(out)?);
+            out.interruptible()?;
+            return run((&model).into(), &datasets, None);
+        }
         if self.model.is_named() {
             out.warn("--model is not used: imported features need no model");
         }
-        let place = |name: &str| if self.features.len() > 1 { folder.join(name) } else { folder.to_path_buf() };
-        let open = |name: &String| {
-            let found = Imported::open(&self.cache.folder(), name)?;
-            let place = place(found.name());
-            Ok((found, place))
-        };
-        self.features.iter().map(open).collect()
+        out.interruptible()?;
+        let open = |name: &String| Imported::open(&self.cache.folder(), name);
+        let mut all = Vec::new();
+        for found in self.features.iter().map(open).collect::<flatclip::Result<Vec<_>>>()? {
+            let place = if self.features.len() > 1 { folder.join(found.name()) } else { folder.to_path_buf() };
+            let data = std::slice::from_ref(found.dataset());
+            all.extend(run((&found).into(), data, Some(&place))?);
+        }
+        Ok(all)
     }
 
     /// The same with a prompt that was read.
@@ -174,7 +173,6 @@ impl SetupArgs {
     }
 }
 
-/// The prompts that one word of `--text-bank` means.
 fn bank_prompts(word: &str) -> Result<Vec<NamedPrompt>> {
     if let Ok(ensemble) = word.parse::<Ensemble>() {
         let prompts = ensemble.templates().iter().map(|text| Ok(Prompt::templates(&[*text])?.into()));
@@ -188,79 +186,52 @@ fn bank_prompts(word: &str) -> Result<Vec<NamedPrompt>> {
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    let shard = args.shard.as_deref().map(|text| shard::read(text, |name| std::env::var(name).ok())).transpose()?;
-    let mut requests = Vec::new();
-    for (out, setup) in args.setups(out)? {
-        requests.push(EvaluateRequest {
-            methods: args.method.clone(),
-            options: parse_settings(&args.settings)?,
-            seeds: args.seeds.clone(),
-            shard,
-            out,
-            ..setup
-        });
-    }
-    let done = if args.setup.features.is_empty() {
-        with_model(&args, &requests, out)?
-    } else {
-        with_features(&args, &requests, out)?
-    };
+    let requests = args.requests(out)?;
+    let done = args.setup.on_each(&args.out, out, |subject, datasets, place| {
+        if let Subject::Model(_) = subject {
+            datasets.iter().for_each(|data| args.setup.model.warn_outside(&data.classes, None, out));
+        }
+        let mut done = Vec::new();
+        for request in &requests {
+            let folder = place.unwrap_or(&request.out).to_path_buf();
+            done.extend(evaluate(&EvaluateRequest { out: folder, ..request.clone() }, subject, datasets, out)?);
+        }
+        Ok(done)
+    })?;
     done.iter().for_each(|run| say(run, out));
     print(&done, out)?;
-    if args.report && !out.is_json() {
+    if args.report && !out.is_json {
         let runs = done.iter().map(|run| Run::read(&run.dir)).collect::<Result<Vec<_>, _>>()?;
         let reference = runs.iter().any(|run| run.config.method == "zero-shot").then_some("zero-shot");
         out.line(out.fitted(&paired_table(&runs, reference)?))?;
     }
-    Ok(if done.iter().all(|run| run.summary.failed == 0) { Exit::Done } else { Exit::Counted })
-}
-
-fn with_model(args: &Args, requests: &[EvaluateRequest], out: &Output) -> Result<Vec<EvaluatedRun>> {
-    let model = args.setup.model.load(out)?;
-    let datasets = args.setup.data.open_all(out)?;
-    for dataset in &datasets {
-        args.setup.model.warn_outside(&dataset.classes, None, out);
-    }
-    let terminal = Terminal::with_interrupts(out)?;
-    let mut done = Vec::new();
-    for request in requests {
-        done.extend(evaluate(request, &model, &datasets, &terminal)?);
-    }
-    Ok(done)
-}
-
-fn with_features(args: &Args, requests: &[EvaluateRequest], out: &Output) -> Result<Vec<EvaluatedRun>> {
-    let terminal = Terminal::with_interrupts(out)?;
-    let mut done = Vec::new();
-    for request in requests {
-        for (features, place) in args.setup.imported(&request.out, out)? {
-            let request = EvaluateRequest { out: place, ..request.clone() };
-            done.extend(evaluate(&request, &features, std::slice::from_ref(features.dataset()), &terminal)?);
-        }
-    }
-    Ok(done)
+    Ok(Exit::unless(done.iter().any(|run| run.summary.failed > 0)))
 }
 
 impl Args {
     /// One request for each prompt: below the run directory where there are several.
-    fn setups(&self, out: &Output) -> Result<Vec<(PathBuf, EvaluateRequest)>> {
-        if self.setup.own_templates || self.setup.descriptions.is_some() || !self.setup.features.is_empty() {
-            return Ok(vec![(self.out.clone(), self.setup.request(&self.out, self.resume)?)]);
-        }
-        let one = |(name, prompt): (Option<String>, flatclip::Prompt)| {
-            let out = name.map_or_else(|| self.out.clone(), |name| self.out.join(name));
-            let request = self.setup.request_with(PromptChoice::One(prompt.into()), &out, self.resume)?;
-            Ok((out, request))
+    fn requests(&self, out: &Output) -> Result<Vec<EvaluateRequest>> {
+        let (shard, options) = (shard::read(self.shard.as_ref())?, parse_settings(&self.settings)?);
+        let whole = |setup| EvaluateRequest {
+            methods: self.method.clone(),
+            options: options.clone(),
+            seeds: self.seeds.clone(),
+            shard,
+            ..setup
         };
-        let prompts = self.setup.prompt.read_all()?;
-        let options = parse_settings(&self.settings)?;
-        for (_, prompt) in &prompts {
+        let setup = &self.setup;
+        if setup.own_templates || setup.descriptions.is_some() || !setup.features.is_empty() {
+            return Ok(vec![whole(setup.request(&self.out, self.resume)?)]);
+        }
+        let one = |(name, prompt): (Option<String>, Prompt)| {
             let usual = [prompt.default_method().to_owned()];
             for method in if self.method.is_empty() { &usual[..] } else { &self.method } {
-                say_radius_units(prompt, method, &options, out);
+                say_radius_units(&prompt, method, &options, out);
             }
-        }
-        prompts.into_iter().map(one).collect()
+            let folder = name.map_or_else(|| self.out.clone(), |name| self.out.join(name));
+            Ok(whole(setup.request_with(PromptChoice::One(prompt.into()), &folder, self.resume)?))
+        };
+        setup.prompt.read_all()?.into_iter().map(one).collect()
     }
 }
 
@@ -277,36 +248,30 @@ fn say(run: &EvaluatedRun, out: &Output) {
         timing.encode_session,
         timing.adapt,
         timing.cached,
-        super::cache::size(timing.peak_memory),
+        size(timing.peak_memory),
         dir.display()
     ));
     if let Some(radius) = run.radius {
         out.note(format_args!("radius {:.4} ({:.1} % of the context norm)", radius.length, 100.0 * radius.share));
     }
     if timing.memory.len() > 1 {
-        let marks =
-            timing.memory.iter().map(|mark| format!("{} after {}", super::cache::size(mark.bytes), mark.samples));
+        let marks = timing.memory.iter().map(|mark| format!("{} after {}", size(mark.bytes), mark.samples));
         out.note(format_args!("memory: {}", marks.collect::<Vec<_>>().join(", ")));
     }
     for (id, reason) in summary.failures.iter().take(5) {
         out.warn(format_args!("{id}: {reason}"));
     }
     if summary.failed > 5 {
-        out.warn(format_args!(
-            "and {} more bad samples, all in {}",
-            summary.failed - 5,
-            dir.join("summary.json").display()
-        ));
+        let (more, file) = (summary.failed - 5, dir.join("summary.json"));
+        out.warn(format_args!("and {more} more bad samples, all in {}", file.display()));
     }
 }
 
 fn print(done: &[EvaluatedRun], out: &Output) -> Result<()> {
-    if out.is_json() {
-        let runs: Vec<_> = done
-            .iter()
-            .map(|d| json!({ "dir": d.dir, "views": d.views, "summary": d.summary, "timing": d.timing }))
-            .collect();
-        return out.json(&json!({ "schema_version": 1, "runs": runs }));
+    if out.is_json {
+        let row =
+            |d: &EvaluatedRun| json!({ "dir": d.dir, "views": d.views, "summary": d.summary, "timing": d.timing });
+        return out.json(&json!({ "schema_version": 1, "runs": done.iter().map(row).collect::<Vec<_>>() }));
     }
     let milliseconds = |seconds: Option<f64>| seconds.map_or("-".into(), |seconds| format!("{:.2}", 1000.0 * seconds));
     let row = |run: &EvaluatedRun| {

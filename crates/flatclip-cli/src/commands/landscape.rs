@@ -1,20 +1,13 @@
 //! `flatclip landscape`: loss surfaces around prompts, as numbers, figures and a page to turn around.
 
-use crate::inputs::classes::ClassArgs;
-use crate::inputs::data::PlaceArgs;
-use crate::inputs::decode::DecodeArgs;
-use crate::inputs::model::ModelArgs;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Context as _, Result, bail, ensure};
+use crate::inputs::prompt::prompt_name;
+use crate::prelude::*;
 use flatclip::{Image, Prompt};
 use flatclip_lab::data::{self, Split};
 use flatclip_lab::flatness::Normalisation;
 use flatclip_lab::report::flatness_table;
 use flatclip_lab::{LandscapeOf, LandscapeRequest, NamedPrompt, landscape};
-use std::path::{Path, PathBuf};
 
-/// Options of `flatclip landscape`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -65,41 +58,32 @@ pub(crate) struct Args {
     decode: DecodeArgs,
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    let finished = args.out.join("landscape.json").is_file();
-    ensure!(
-        args.force || !finished,
-        "{}: holds a finished landscape; give another --out, or --force",
-        args.out.display()
-    );
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
+    let (finished, folder) = (args.out.join("landscape.json").is_file(), args.out.display());
+    ensure!(args.force || !finished, "{folder}: holds a finished landscape; give another --out, or --force");
     let request = args.request(out)?;
     let model = args.model.load(out)?;
-    let record = landscape(&request, &model, &Terminal::with_interrupts(out)?)?;
+    let record = landscape(&request, &model, out.interruptible()?)?;
     out.say(&record, out.fitted(&flatness_table(&record.flatness())))?;
     out.note(format_args!(
-        "{}: landscape.html to turn around, landscape.png and .svg to show, .csv and .json to compute with, directions.safetensors for the same planes again",
-        args.out.display()
+        "{folder}: landscape.html to turn around, landscape.png and .svg to show, .csv and .json to compute with, directions.safetensors for the same planes again"
     ));
-    Ok(Exit::Done)
+    Ok(())
 }
 
 impl Args {
     fn request(&self, out: &Output) -> Result<LandscapeRequest> {
         let exif = self.decode.exif();
-        let of = match (&self.data, &self.image) {
-            (Some(spec), _) => {
-                let data = data::open(spec, &self.place.options(Split::Train)?)?;
-                LandscapeOf::Training { data, shots: self.shots }
-            }
-            (None, Some(file)) => {
+        let open = |spec: &str, split| -> Result<_> { Ok(data::open(spec, &self.place.options(split)?)?) };
+        let of = match (&self.data, &self.image, &self.first_of) {
+            (Some(spec), ..) => LandscapeOf::Training { data: open(spec, Split::Train)?, shots: self.shots },
+            (_, Some(file), _) => {
                 let classes = self.classes.read(out)?;
                 let classes = classes.context("which classes? give --classes a,b,c or --classes-file FILE")?;
                 LandscapeOf::Views { image: Image::open_with(file, &self.decode.options())?, classes }
             }
-            (None, None) => match &self.first_of {
-                Some(spec) => LandscapeOf::first_of(&data::open(spec, &self.place.options(Split::Test)?)?, exif)?,
-                None => bail!("what to look at? give --data, --image or --first-of"),
-            },
+            (_, _, Some(spec)) => LandscapeOf::first_of(&open(spec, Split::Test)?, exif)?,
+            _ => bail!("what to look at? give --data, --image or --first-of"),
         };
         let scale = self.scale.parse::<Normalisation>()?;
         let (points, span, planes, seed) = (self.points, self.span, self.planes, self.seed);
@@ -121,12 +105,6 @@ fn named_path(word: &str) -> (String, PathBuf) {
     let path = PathBuf::from(word);
     match word.split_once('=') {
         Some((name, rest)) if !path.exists() => (name.to_owned(), PathBuf::from(rest)),
-        _ => (prompt_name(&path), path),
+        _ => (prompt_name(&path).unwrap_or_else(|| "prompt".to_owned()), path),
     }
-}
-
-/// The run directory's whole name (it may contain a point), or the file's name without its ending.
-fn prompt_name(path: &Path) -> String {
-    let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
-    name.map_or_else(|| "prompt".to_owned(), |name| name.to_string_lossy().into_owned())
 }

@@ -1,11 +1,17 @@
-//! `flatclip man --out DIR`: manual pages.
+//! `flatclip completions SHELL`, a script that a shell reads to complete commands and options; `flatclip man`, manual pages.
 
-use crate::output::{Exit, Output};
+use crate::prelude::*;
 use clap::CommandFactory as _;
+use clap_complete::Shell;
 use flatclip::files::write_atomic;
-use std::path::{Path, PathBuf};
 
-/// Options of `flatclip man`.
+#[derive(clap::Args)]
+pub(crate) struct CompletionArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Folder for the pages: flatclip.1, flatclip-predict.1, ... [default: print flatclip.1]
@@ -13,29 +19,31 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
+pub(crate) fn completions(args: CompletionArgs, out: &Output) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::Cli::command(), "flatclip", &mut script);
+    out.line(String::from_utf8_lossy(&script).trim_end())
+}
+
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     let command = crate::Cli::command();
     let Some(folder) = &args.out else {
-        out.line(String::from_utf8_lossy(&page(command)?).trim_end())?;
-        return Ok(Exit::Done);
+        return out.line(String::from_utf8_lossy(&page(command)?).trim_end());
     };
     std::fs::create_dir_all(folder).map_err(flatclip::Error::io(folder))?;
     let pages = write(command, "flatclip", folder)?;
     out.note(format_args!("{}: {pages} manual pages", folder.display()));
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Writes the page of a command and of those below it; how many there are.
-fn write(command: clap::Command, name: &str, folder: &Path) -> anyhow::Result<usize> {
+fn write(command: clap::Command, name: &str, folder: &Path) -> Result<usize> {
     let mut pages = 1;
     for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
-        let name = format!("{name}-{}", below.get_name());
-        pages += write(below.clone(), &name, folder)?;
+        pages += write(below.clone(), &format!("{name}-{}", below.get_name()), folder)?;
     }
-    write_atomic(
-        &folder.join(format!("{name}.1")),
-        &page(command.display_name(name).bin_name(name.replace('-', " ")))?,
-    )?;
+    let page = page(command.display_name(name.to_owned()).bin_name(name.replace('-', " ")))?;
+    write_atomic(&folder.join(format!("{name}.1")), &page)?;
     Ok(pages)
 }
 

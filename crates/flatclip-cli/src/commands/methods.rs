@@ -1,13 +1,11 @@
 //! `flatclip methods`: what can be run, and `flatclip methods show NAME`: all a user needs to know of one.
 
-use crate::output::{Exit, Output};
+use crate::prelude::*;
 use flatclip::options::{OptionKind, OptionSpec, Range, defaults};
 use flatclip::prompt::PromptKind;
 use flatclip_lab::catalogue::{Method, page};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Options of `flatclip methods`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -30,16 +28,13 @@ enum What {
     },
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
-    if args.advice {
-        return advice(out);
-    }
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     match args.what {
-        None | Some(What::List) => list(out)?,
-        Some(What::Page) => out.line(page().trim_end())?,
-        Some(What::Show { name }) => show(&name, out)?,
+        _ if args.advice => advice(out),
+        None | Some(What::List) => list(out),
+        Some(What::Page) => out.line(page().trim_end()),
+        Some(What::Show { name }) => show(&name, out),
     }
-    Ok(Exit::Done)
 }
 
 /// Needs, methods for them, their cost in addition to encoding one view, and when to take another. Costs are those of the
@@ -59,19 +54,16 @@ learning at test time | tpt | 64 views; one backward pass | promptalign, with a 
 a few labelled photos per class | tune sapt, then stss | minutes of training, once | coop, where flatness does not matter
 few labelled photos, no training | tune tip-adapter or gda-clip | one pass over the shots | sapt, when there is time to train";
 
-fn advice(out: &Output) -> anyhow::Result<Exit> {
+fn advice(out: &Output) -> Result<()> {
     const HEADER: [&str; 4] = ["need", "take", "cost", "or"];
     let rows = ADVICE.lines().map(|line| line.split(" | ").collect::<Vec<_>>());
-    if out.is_json() {
+    if out.is_json {
         let rows: Vec<BTreeMap<&str, &str>> = rows.map(|row| HEADER.into_iter().zip(row).collect()).collect();
-        out.json(&json!({ "schema_version": 1, "advice": rows }))?;
-    } else {
-        out.rows(&HEADER, rows)?;
+        return out.json(&json!({ "schema_version": 1, "advice": rows }));
     }
-    Ok(Exit::Done)
+    out.rows(&HEADER, rows)
 }
 
-/// A method as JSON.
 fn description(method: &Method) -> Value {
     json!({
         "name": method.name, "aliases": method.aliases, "role": method.role, "kind": method.kind, "setting": method.setting, "needs": method.needs,
@@ -82,8 +74,8 @@ fn description(method: &Method) -> Value {
     })
 }
 
-fn print(method: &Method, out: &Output) -> anyhow::Result<()> {
-    out.line(wrap(&format!("{} {}: {}", method.role, method.names(), method.summary), WIDTH).join("\n"))?;
+fn print(method: &Method, out: &Output) -> Result<()> {
+    out.line(hanging("", &format!("{} {}: {}", method.role, method.names(), method.summary), 0))?;
     let setting = if method.setting == "-" { String::new() } else { format!(" ({})", method.setting) };
     out.line(format_args!("{}{setting}; needs {}; verified: {}", method.kind, method.needs, method.verified))?;
     if !method.prompts.is_empty() {
@@ -93,41 +85,26 @@ fn print(method: &Method, out: &Output) -> anyhow::Result<()> {
     if !method.published_views.is_empty() {
         let views: Vec<String> =
             method.published_views.iter().map(|(family, views)| format!("{family} {views}")).collect();
-        let line = format!("views in its own code (--view-policy published): {}", views.join("; "));
-        out.line(wrap(&line, WIDTH).join("\n"))?;
+        out.line(hanging("", &format!("views in its own code (--view-policy published): {}", views.join("; ")), 0))?;
     }
-    out.line(wrap(&format!("use: {}", example(method)), WIDTH).join("\n"))?;
-    out.line("")?;
-    out.line(method.docs.trim_end())?;
+    out.line(hanging("", &format!("use: {}", example(method)), 0))?;
+    out.line(format_args!("\n{}", method.docs.trim_end()))?;
     if method.options.is_empty() {
         return out.line("Options: none");
     }
     out.line(format_args!("Options in [{}], with default, range and source:", method.table))?;
     out.line(option_lines(method.options))?;
-    print_presets(method, out)
-}
-
-fn print_presets(method: &Method, out: &Output) -> anyhow::Result<()> {
     if method.presets.is_empty() {
         return Ok(());
     }
-    let heading = if method.role == "tuner" {
-        "Settings of the authors, taken by their name (tune --method NAME):"
-    } else {
-        "Values of the authors, taken on these data sets unless an option or preset = \"neutral\" is given:"
-    };
-    out.line(heading)?;
+    out.line(match method.role {
+        "tuner" => "Settings of the authors, taken by their name (tune --method NAME):",
+        _ => "Values of the authors, taken on these data sets unless an option or preset = \"neutral\" is given:",
+    })?;
     let indent = method.presets.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 4;
-    for (name, values) in &method.presets {
-        for (line, text) in wrap(values, WIDTH - indent).into_iter().enumerate() {
-            let name = if line == 0 { name } else { "" };
-            out.line(format_args!("  {name:0$}{text}", indent - 2))?;
-        }
-    }
-    Ok(())
+    method.presets.iter().try_for_each(|(name, values)| out.line(hanging(&format!("  {name}"), values, indent)))
 }
 
-/// The widest line.
 const WIDTH: usize = 110;
 /// The widest `name = default` that has its text on the same line; a longer one has it below.
 const BESIDE: usize = 32;
@@ -136,20 +113,31 @@ const BESIDE: usize = 32;
 fn option_lines(options: &[OptionSpec]) -> String {
     let keys: Vec<String> = options.iter().map(|o| format!("  {} = {}", o.name, (o.default)())).collect();
     let indent = keys.iter().map(|key| key.chars().count()).filter(|&n| n <= BESIDE).max().unwrap_or(BESIDE) + 2;
-    let mut lines = Vec::new();
-    for (key, option) in keys.iter().zip(options) {
-        let mut text = wrap(&explained(option), WIDTH - indent).into_iter();
-        if key.chars().count() + 2 > indent {
-            lines.push(key.clone());
-        } else {
-            lines.push(format!("{key:indent$}{}", text.next().unwrap_or_default()));
-        }
-        lines.extend(text.map(|line| format!("{:indent$}{line}", "")));
+    let lines = keys.iter().zip(options).map(|(key, option)| hanging(key, &explained(option), indent));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The words of a text in lines of at most [`WIDTH`] characters, from column `indent` on; the head is beside the first line, or
+/// above it where it is too long.
+fn hanging(head: &str, text: &str, indent: usize) -> String {
+    let mut lines = vec![format!("{head:indent$}")];
+    if !head.is_empty() && head.chars().count() + 2 > indent {
+        lines.push(" ".repeat(indent));
     }
+    let mut line = lines.pop().unwrap_or_default();
+    for word in text.split_whitespace() {
+        let used = line.chars().count();
+        if used > indent && used + 1 + word.chars().count() > WIDTH {
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+        } else if used > indent {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
     lines.join("\n")
 }
 
-/// Sentence, choices, other names, range and source.
 fn explained(option: &OptionSpec) -> String {
     let mut text = option.sentence.to_owned();
     match option.kind {
@@ -169,21 +157,6 @@ fn explained(option: &OptionSpec) -> String {
     format!("{text} [{}]", facts.join("; "))
 }
 
-/// Words in lines of at most `width` characters.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 /// A command that runs the method with all that it needs.
 fn example(method: &Method) -> String {
     let Method { name, table, .. } = method;
@@ -197,9 +170,9 @@ fn example(method: &Method) -> String {
     format!("flatclip eval --method {name} --data DATA{prompt}{statistics}{generated} --out RUN [--set KEY=VALUE ..]")
 }
 
-fn list(out: &Output) -> anyhow::Result<()> {
+fn list(out: &Output) -> Result<()> {
     let all = Method::all();
-    if out.is_json() {
+    if out.is_json {
         return out.json(&json!({ "methods": all.iter().map(description).collect::<Vec<_>>() }));
     }
     let row = |e: &Method| [e.role, &e.names(), e.kind, e.setting, &e.needs, e.summary].map(str::to_owned);
@@ -207,7 +180,7 @@ fn list(out: &Output) -> anyhow::Result<()> {
 }
 
 /// A name may be a tuner's and an adapter's at once (`fga`): both are shown.
-fn show(name: &str, out: &Output) -> anyhow::Result<()> {
+fn show(name: &str, out: &Output) -> Result<()> {
     let all = Method::all();
     let wanted = name.to_lowercase();
     let is_wanted = |e: &&Method| {
@@ -218,7 +191,7 @@ fn show(name: &str, out: &Output) -> anyhow::Result<()> {
     if found.is_empty() {
         return Err(flatclip::Error::unknown("method", name, all.iter().map(|e| e.name)).into());
     }
-    if out.is_json() {
+    if out.is_json {
         return match found.as_slice() {
             [one] => out.json(&description(one)),
             several => out.json(&json!({ "methods": several.iter().map(|e| description(e)).collect::<Vec<_>>() })),

@@ -3,7 +3,6 @@
 mod analyze;
 mod bench;
 mod cache;
-mod completions;
 mod config;
 mod convert;
 mod data;
@@ -30,7 +29,6 @@ mod version;
 use crate::output::{Exit, Output};
 use clap::Subcommand;
 
-/// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Measure the sharpness scores and the bounds of the theory on a near and a far data set
@@ -40,7 +38,7 @@ pub(crate) enum Command {
     /// Manage the feature cache: list, export and remove entries
     Cache(cache::Args),
     /// Generate shell completions for bash, zsh, fish, elvish or powershell
-    Completions(completions::Args),
+    Completions(manual::CompletionArgs),
     /// Show the options of methods with their defaults, or the settings of a run
     Config(config::Args),
     /// Write a checkpoint in canonical form: one safetensors file with OpenAI's tensor names
@@ -97,32 +95,33 @@ impl Command {
 
     pub(crate) fn run(self, out: &Output) -> anyhow::Result<Exit> {
         match self {
-            Self::Analyze(args) => analyze::run(args, out),
-            Self::Bench(args) => bench::run(args, out),
-            Self::Cache(args) => cache::run(args, out),
-            Self::Completions(args) => completions::run(args, out),
-            Self::Config(args) => config::run(args, out),
-            Self::Convert(args) => convert::run(args, out),
-            Self::Data(args) => data::run(args, out),
-            Self::Demo(args) => demo::run(args, out),
-            Self::Embed(args) => embed::run(args, out),
-            Self::Eval(args) => eval::run(args, out),
-            Self::Landscape(args) => landscape::run(args, out),
-            Self::Man(args) => manual::run(args, out),
-            Self::Models(args) => models::run(args, out),
-            Self::Pocket(args) => pocket::run(args, out),
-            Self::Predict(args) => predict::run(args, out),
-            Self::Report(args) => report::run(args, out),
-            Self::Reproduce(args) => reproduce::run(args, out),
-            Self::Schema(args) => schema::run(args, out),
+            Self::Analyze(args) => analyze::run(args, out)?,
+            Self::Bench(args) => bench::run(args, out)?,
+            Self::Cache(args) => cache::run(args, out)?,
+            Self::Completions(args) => manual::completions(args, out)?,
+            Self::Config(args) => config::run(args, out)?,
+            Self::Convert(args) => convert::run(args, out)?,
+            Self::Demo(args) => demo::run(args, out)?,
+            Self::Landscape(args) => landscape::run(args, out)?,
+            Self::Man(args) => manual::run(args, out)?,
+            Self::Models(args) => models::run(args, out)?,
+            Self::Pocket(args) => pocket::run(args, out)?,
+            Self::Schema(args) => schema::run(args, out)?,
             #[cfg(feature = "serve")]
-            Self::Serve(args) => serve::run(args, out),
-            Self::Stats(args) => stats::run(args, out),
-            Self::Sweep(args) => sweep::run(args, out),
-            Self::Prompt(args) => prompt::run(args, out),
-            Self::Tune(args) => tune::run(args, out),
-            Self::Methods(args) => methods::run(args, out),
-            Self::Version(args) => version::run(args, out),
+            Self::Serve(args) => serve::run(args, out)?,
+            Self::Prompt(args) => prompt::run(args, out)?,
+            Self::Methods(args) => methods::run(args, out)?,
+            Self::Version(args) => version::run(args, out)?,
+            Self::Data(args) => return data::run(args, out),
+            Self::Embed(args) => return embed::run(args, out),
+            Self::Eval(args) => return eval::run(args, out),
+            Self::Predict(args) => return predict::run(args, out),
+            Self::Report(args) => return report::run(args, out),
+            Self::Reproduce(args) => return reproduce::run(args, out),
+            Self::Stats(args) => return stats::run(args, out),
+            Self::Sweep(args) => return sweep::run(args, out),
+            Self::Tune(args) => return tune::run(args, out),
         }
+        Ok(Exit::Done)
     }
 }

@@ -1,13 +1,9 @@
 //! `flatclip models`: what is known, what is on disk; `flatclip models show MODEL`: what a checkpoint is.
 
-use crate::output::{Exit, Output};
-use anyhow::Result;
+use crate::prelude::*;
 use flatclip::weights::{self, Checkpoint, KNOWN, Places};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-/// Options of `flatclip models`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,22 +24,22 @@ enum Action {
     },
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
+    let mut places = flatclip::model_places();
+    places.model_dir = args.model_dir.or(places.model_dir);
     match args.action {
-        None | Some(Action::List) => list(args.model_dir.as_deref(), out)?,
-        Some(Action::Show { model }) => show(&model, args.model_dir.as_deref(), out)?,
+        None | Some(Action::List) => list(&places, out),
+        Some(Action::Show { model }) => show(&model, &places, out),
     }
-    Ok(Exit::Done)
 }
 
 /// How the state of a model begins whose files cannot be read.
 const UNUSABLE: &str = "unusable";
 
-fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
-    let places = places(model_dir);
+fn list(places: &Places, out: &Output) -> Result<()> {
     let mut rows = embedded()?;
     for model in KNOWN {
-        let path = model.find(&places);
+        let path = model.find(places);
         let opened = path.as_ref().map(|path| model.open(path));
         let state = match &opened {
             None => "not on disk".to_owned(),
@@ -56,7 +52,7 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
             "path": path, "bytes": path.as_deref().map(size), "state": state,
         }));
     }
-    if out.is_json() {
+    if out.is_json {
         return out.json(&json!({ "models": rows }));
     }
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
@@ -77,16 +73,6 @@ fn list(model_dir: Option<&Path>, out: &Output) -> Result<()> {
     Ok(())
 }
 
-/// Where known names are looked for.
-fn places(model_dir: Option<&Path>) -> Places {
-    let mut places = flatclip::model_places();
-    if let Some(folder) = model_dir {
-        places.model_dir = Some(folder.to_path_buf());
-    }
-    places
-}
-
-/// The models that need no file.
 fn embedded() -> Result<Vec<Value>> {
     let mut rows = Vec::new();
     for name in flatclip_pocket::MODEL_NAMES {
@@ -112,50 +98,39 @@ fn size(path: &Path) -> u64 {
     }
 }
 
-fn show(model: &str, model_dir: Option<&Path>, out: &Output) -> Result<()> {
-    let places = places(model_dir);
-    if let Some(known) = weights::known(model)
-        && !Path::new(model).exists()
-        && known.find(&places).is_none()
-    {
+fn show(model: &str, places: &Places, out: &Output) -> Result<()> {
+    let known = weights::known(model);
+    if let Some(known) = known.filter(|known| !Path::new(model).exists() && known.find(places).is_none()) {
         return show_published(known, out);
     }
-    let checkpoint = weights::resolve(model, &places)?;
+    let checkpoint = weights::resolve(model, places)?;
     let tokenizer = flatclip::text::Tokenizer::of(&checkpoint);
     if let Some(doubt) = checkpoint.activation_doubt() {
         out.warn(doubt);
     }
-    let dtypes = dtypes(&checkpoint);
-    let file = Some(checkpoint.path()).filter(|path| path.is_file());
-    let published = match file {
-        Some(path) => weights::published_as(&weights::file_sha256(path)?).map(|known| known.name),
-        None => None,
-    };
-    let hash = checkpoint.hash()?;
-    if out.is_json() {
+    let (dtypes, hash) = (dtypes(&checkpoint), checkpoint.hash()?);
+    let digest = Some(checkpoint.path()).filter(|path| path.is_file()).map(weights::file_sha256).transpose()?;
+    let published = digest.and_then(|digest| weights::published_as(&digest)).map(|known| known.name);
+    if out.is_json {
         return out.json(&json!({
             "path": checkpoint.path(), "naming": checkpoint.naming(), "config": checkpoint.config(),
             "released_as": checkpoint.config().released_name(), "published_file": published,
             "parameters": checkpoint.parameters(), "tensors": checkpoint.names().count(), "dtypes": dtypes, "hash": hash,
             "tokenizer": checkpoint.tokenizer_dir(), "tokenizer_kind": tokenizer.as_ref().ok().map(|found| found.describe()),
-            "repository": weights::known(model).map(|known| known.repositories[0]),
+            "repository": known.map(|known| known.repositories[0]),
         }));
     }
     let dtypes: Vec<String> = dtypes.iter().map(|(dtype, tensors)| format!("{dtype} ({tensors} tensors)")).collect();
-    out.line(format_args!("{}", checkpoint.path().display()))?;
-    out.line(checkpoint.config().describe())?;
-    out.line(format_args!("preprocessing: {}", checkpoint.config().preprocess.describe()))?;
+    let config = checkpoint.config();
+    let preprocessing = config.preprocess.describe();
+    out.line(format_args!("{}\n{}\npreprocessing: {preprocessing}", checkpoint.path().display(), config.describe()))?;
     match &tokenizer {
         Ok(tokenizer) => out.line(format_args!("tokenizer: {}", tokenizer.describe()))?,
         Err(error) => out.warn(format_args!("tokenizer: {error}")),
     }
     out.line(format_args!("{} parameters, {}", checkpoint.parameters(), dtypes.join(", ")))?;
-    out.line(format_args!("logit scale {}", checkpoint.config().logit_scale))?;
-    out.line(format_args!("weights {hash}"))?;
-    if let Some(name) = published {
-        out.line(format_args!("the file is the published {name}"))?;
-    }
-    Ok(())
+    out.line(format_args!("logit scale {}\nweights {hash}", config.logit_scale))?;
+    published.map_or(Ok(()), |name| out.line(format_args!("the file is the published {name}")))
 }
 
 /// What is known of a published model that is not on disk.
@@ -164,19 +139,21 @@ fn show_published(known: &weights::KnownModel, out: &Output) -> Result<()> {
     let (mut config, parameters) = (random.config().clone(), random.parameters());
     (config.activation, config.preprocess) = (known.activation.unwrap_or(config.activation), known.preprocess);
     config.activation_source = flatclip::model::ActivationSource::Published;
-    if out.is_json() {
-        return out.json(&serde_json::json!({
-            "path": null, "naming": null, "config": config, "released_as": known.architecture(), "published_file": null,
-            "parameters": parameters, "tensors": random.names().count(), "dtypes": dtypes(&random), "hash": null,
-            "tokenizer": null, "tokenizer_kind": known.tokenizer(), "repository": known.repositories[0],
-        }));
-    }
-    out.line(format_args!("{} (not on disk; hub repository {})", known.name, known.repositories[0]))?;
-    out.line(config.describe())?;
-    out.line(format_args!("preprocessing: {}", known.preprocess.describe()))?;
-    out.line(format_args!("tokenizer: {}", known.tokenizer()))?;
-    out.line(format_args!("{parameters} parameters, {} MB in f32", (4 * parameters).div_ceil(1_000_000)))?;
-    Ok(())
+    let document = json!({
+        "path": null, "naming": null, "config": config, "released_as": known.architecture(), "published_file": null,
+        "parameters": parameters, "tensors": random.names().count(), "dtypes": dtypes(&random), "hash": null,
+        "tokenizer": null, "tokenizer_kind": known.tokenizer(), "repository": known.repositories[0],
+    });
+    let text = format!(
+        "{} (not on disk; hub repository {})\n{}\npreprocessing: {}\ntokenizer: {}\n{parameters} parameters, {} MB in f32",
+        known.name,
+        known.repositories[0],
+        config.describe(),
+        known.preprocess.describe(),
+        known.tokenizer(),
+        (4 * parameters).div_ceil(1_000_000)
+    );
+    out.say(&document, text)
 }
 
 /// How many tensors are stored in which type.

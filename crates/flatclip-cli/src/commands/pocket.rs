@@ -1,15 +1,13 @@
 //! `flatclip pocket`: images of the pocket dataset, to look at and to play with.
 
-use crate::output::{Exit, Output};
-use anyhow::{Context as _, ensure};
+use crate::prelude::*;
 use clap::Subcommand;
+use flatclip::Progress as _;
 use flatclip::files::write_atomic;
 use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw, png, scene, sheet};
 use rayon::prelude::*;
-use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Options of `flatclip pocket`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -43,29 +41,24 @@ enum What {
 }
 
 fn parse_world(name: &str) -> Result<World, String> {
-    let names = World::ALL.map(World::name).join(", ");
-    World::from_name(name).ok_or_else(|| format!("expected one of {names}"))
+    World::from_name(name).ok_or_else(|| format!("expected one of {}", World::ALL.map(World::name).join(", ")))
 }
 
 fn parse_domain(name: &str) -> Result<Domain, String> {
-    let names = Domain::ALL.map(Domain::name).join(", ");
-    Domain::from_name(name).ok_or_else(|| format!("expected one of {names}"))
+    Domain::from_name(name).ok_or_else(|| format!("expected one of {}", Domain::ALL.map(Domain::name).join(", ")))
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     match args.what {
-        What::Sheet { out: path, world } => write_sheet(&path, world, out),
+        What::Sheet { out: path, world } => {
+            write_atomic(&path, &sheet(world))?;
+            out.say(&json!({ "sheet": path, "world": world.name() }), path.display())
+        }
         What::Export { dir, domain, count, world } => export(&dir, domain, count, world, out),
     }
 }
 
-fn write_sheet(path: &Path, world: World, out: &Output) -> anyhow::Result<Exit> {
-    write_atomic(path, &sheet(world))?;
-    out.say(&json!({ "sheet": path, "world": world.name() }), path.display())?;
-    Ok(Exit::Done)
-}
-
-fn export(dir: &Path, domain: Domain, count: usize, world: World, out: &Output) -> anyhow::Result<Exit> {
+fn export(dir: &Path, domain: Domain, count: usize, world: World, out: &Output) -> Result<()> {
     let filled = dir.exists() && dir.read_dir().with_context(|| dir.display().to_string())?.next().is_some();
     ensure!(!filled, "{}: expected an empty or absent folder, found files in it; name another", dir.display());
     // Only classes that get an image: an empty class folder would be a class without images.
@@ -73,18 +66,19 @@ fn export(dir: &Path, domain: Domain, count: usize, world: World, out: &Output) 
         let folder = dir.join(CLASS_NAMES[scene(world, domain, index).class]);
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
-    let bar = out.progress(count as u64, "images");
-    (0..count as u64).into_par_iter().try_for_each(|index| -> anyhow::Result<()> {
+    let done = AtomicU64::new(0);
+    out.start("images", Some(count as u64));
+    (0..count as u64).into_par_iter().try_for_each(|index| -> Result<()> {
         let scene = scene(world, domain, index);
         let path = dir.join(CLASS_NAMES[scene.class]).join(format!("{index:06}.png"));
         write_atomic(&path, &png(&draw(&scene), SIDE as u32, SIDE as u32))?;
-        bar.inc(1);
+        out.advance(1 + done.fetch_add(1, Ordering::Relaxed), "");
         Ok(())
     })?;
-    bar.finish_and_clear();
+    out.finish();
+    let (domain, world) = (domain.name(), world.name());
     out.say(
-        &json!({ "dir": dir, "domain": domain.name(), "world": world.name(), "count": count }),
-        format_args!("{}: {count} images of {} ({})", dir.display(), domain.name(), world.name()),
-    )?;
-    Ok(Exit::Done)
+        &json!({ "dir": dir, "domain": domain, "world": world, "count": count }),
+        format_args!("{}: {count} images of {domain} ({world})", dir.display()),
+    )
 }

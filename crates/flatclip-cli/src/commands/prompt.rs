@@ -1,14 +1,9 @@
 //! `flatclip prompt`: what a prompt file is, prompts of other programs, and text features for other programs.
 
-use crate::inputs::classes::ClassArgs;
-use crate::inputs::model::ModelArgs;
-use crate::output::{Exit, Output};
-use anyhow::{Result, ensure};
+use crate::prelude::*;
 use flatclip::model::Position;
 use flatclip::prompt::{ImportOptions, Prompt, PromptContent, import, write_text_features};
-use std::path::PathBuf;
 
-/// Options of `flatclip prompt`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -70,17 +65,15 @@ struct Export {
     classes: ClassArgs,
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     match args.command {
-        Command::Show(args) => show(&Prompt::open(&args.prompt)?, out)?,
+        Command::Show(args) => show(&Prompt::open(&args.prompt)?, out),
         Command::Import(args) => {
-            let prompt = take_over(&args, out)?;
-            prompt.save(&args.out)?;
-            show(&Prompt::load(&args.out)?, out)?;
+            take_over(&args, out)?.save(&args.out)?;
+            show(&Prompt::load(&args.out)?, out)
         }
-        Command::Export(args) => export(&args, out)?,
+        Command::Export(args) => export(&args, out),
     }
-    Ok(Exit::Done)
 }
 
 fn take_over(args: &Import, out: &Output) -> Result<Prompt> {
@@ -122,32 +115,29 @@ fn show(prompt: &Prompt, out: &Output) -> Result<()> {
         _ => "",
     };
     let any_classes = prompt.check_classes(&["any".to_owned()]).is_ok();
-    if out.is_json() {
+    if out.is_json {
         // The embedding of a token is for programs that load the prompt.
         let p = flatclip::prompt::Provenance { start_token: Vec::new(), ..p.clone() };
-        return out.json(&serde_json::json!({
+        return out.json(&json!({
             "kind": prompt.kind(), "shape": shape, "words": words, "any_classes": any_classes, "provenance": p,
         }));
     }
-    let mut table = out.table(&["prompt", ""]);
+    let classes = match p.classes.len() {
+        0 => String::new(),
+        count => format!("{count} ({})", p.class_hash),
+    };
     let rows = [
-        ("kind", prompt.kind().to_string()),
-        ("context", shape),
-        ("words", words.to_owned()),
-        ("class lists", if any_classes { "any".to_owned() } else { "its own only".to_owned() }),
-        ("method", p.method.clone()),
-        ("source", p.source.clone()),
-        ("model", p.model_hash.clone()),
-        (
-            "classes",
-            if p.classes.is_empty() { String::new() } else { format!("{} ({})", p.classes.len(), p.class_hash) },
-        ),
-        ("version", p.version.clone()),
+        ("kind", prompt.kind().name()),
+        ("context", &shape),
+        ("words", words),
+        ("class lists", if any_classes { "any" } else { "its own only" }),
+        ("method", &p.method),
+        ("source", &p.source),
+        ("model", &p.model_hash),
+        ("classes", &classes),
+        ("version", &p.version),
     ];
-    for (name, value) in rows.into_iter().filter(|(_, value)| !value.is_empty()) {
-        table.add_row([name.to_owned(), value]);
-    }
-    out.line(table)
+    out.rows(&["prompt", ""], rows.into_iter().filter(|(_, value)| !value.is_empty()).map(<[&str; 2]>::from))
 }
 
 fn export(args: &Export, out: &Output) -> Result<()> {
@@ -165,16 +155,11 @@ fn export(args: &Export, out: &Output) -> Result<()> {
         _ => None,
     };
     if let Some(missing) = missing {
-        out.warn(format_args!(
-            "a matrix of text features cannot hold all of a {} prompt: {missing} is dropped",
-            prompt.kind()
-        ));
+        let kind = prompt.kind();
+        out.warn(format_args!("a matrix of text features cannot hold all of a {kind} prompt: {missing} is dropped"));
     }
     write_text_features(&args.out, &features, &classes)?;
-    out.say(
-        &serde_json::json!({
-            "file": args.out, "classes": features.rows(), "width": features.cols(),
-        }),
-        format_args!("{}: [{}, {}]", args.out.display(), features.rows(), features.cols()),
-    )
+    let (rows, width) = (features.rows(), features.cols());
+    let document = json!({ "file": args.out, "classes": rows, "width": width });
+    out.say(&document, format_args!("{}: [{rows}, {width}]", args.out.display()))
 }

@@ -1,16 +1,12 @@
 //! `flatclip report`: tables and a page of finished runs, landscapes and analyses; `flatclip report merge`: shards to one run.
 
-use crate::output::{Exit, Output};
-use anyhow::{Result, ensure};
+use crate::prelude::*;
 use flatclip_lab::eval::metrics::Temperature;
 use flatclip_lab::report::{
     ConfusionMatrix, Page, RowOrder, Run, TOLERANCE, Table, TableKind, TemperatureChoice, against_paper,
     benchmark_table, find_runs, findings, metrics_table, paired_table, temperature_table,
 };
-use serde_json::json;
-use std::path::{Path, PathBuf};
 
-/// Options of `flatclip report`.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -73,16 +69,12 @@ enum Verb {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if let Some(Verb::Merge { parts, out: target }) = &args.verb {
         let summary = flatclip_lab::eval::merge(parts, target)?;
+        let (samples, top1) = (summary.samples, 100.0 * summary.metrics.top1);
         out.say(
             &json!({ "schema_version": 1, "out": target, "summary": summary }),
-            format_args!(
-                "{} samples, top-1 {:.2} %, in {}",
-                summary.samples,
-                100.0 * summary.metrics.top1,
-                target.display()
-            ),
+            format_args!("{samples} samples, top-1 {top1:.2} %, in {}", target.display()),
         )?;
-        return Ok(if summary.failed == 0 { Exit::Done } else { Exit::Counted });
+        return Ok(Exit::unless(summary.failed > 0));
     }
     ensure!(!args.runs.is_empty(), "which runs? give run directories or a folder that holds some");
     let (others, folders) = findings(&args.runs)?;
@@ -102,7 +94,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         out.note(format_args!("{}: {} tables", folder.display(), tables.len()));
     }
     let tables: Vec<Table> = tables.into_iter().map(|(_, table)| table).collect();
-    if out.is_json() {
+    if out.is_json {
         out.json(&json!({ "schema_version": 1, "runs": runs, "tables": tables }))?;
     } else if args.tables.is_none() {
         for table in &tables {
@@ -114,8 +106,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         flatclip::files::write_atomic(path, page.to_html().as_bytes())?;
         out.note(format_args!("page: {}", path.display()));
     }
-    let failed = runs.iter().any(|run| run.summary.failed > 0);
-    Ok(if unfinished == 0 && !failed { Exit::Done } else { Exit::Counted })
+    Ok(Exit::unless(unfinished > 0 || runs.iter().any(|run| run.summary.failed > 0)))
 }
 
 impl Args {
@@ -139,7 +130,6 @@ fn read(paths: &[PathBuf], out: &Output) -> Result<(Vec<Run>, usize)> {
     Ok((runs, unfinished))
 }
 
-/// The main table first.
 fn tables(args: &Args, runs: &[Run]) -> Result<Vec<(TableKind, Table)>> {
     let order = args.order().note();
     let ordered = |mut table: Table| {
@@ -169,7 +159,6 @@ fn tables(args: &Args, runs: &[Run]) -> Result<Vec<(TableKind, Table)>> {
     Ok(tables)
 }
 
-/// A table in a format, and the ending of its file.
 fn written(table: &Table, format: &str) -> (String, &'static str) {
     match format {
         "markdown" => (table.to_markdown(), "md"),

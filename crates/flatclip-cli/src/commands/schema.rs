@@ -1,9 +1,7 @@
 //! `flatclip schema COMMAND`: what the JSON of a command looks like.
 
-use crate::output::{Exit, Output};
-use anyhow::{Context as _, Result};
+use crate::prelude::*;
 
-/// Options of `flatclip schema`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The command, e.g. predict; `error` for what is written to stderr [default: list them]
@@ -17,7 +15,6 @@ macro_rules! schemas {
     };
 }
 
-/// One schema for each document.
 const SCHEMAS: [(&str, &str); 35] = schemas![
     "analyze",
     "bench",
@@ -56,15 +53,13 @@ const SCHEMAS: [(&str, &str); 35] = schemas![
     "version",
 ];
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     let Some(name) = &args.command else {
         let names: Vec<&str> = SCHEMAS.iter().map(|(name, _)| *name).collect();
-        out.say(&serde_json::json!({ "schema_version": 1, "schemas": names }), names.join("\n"))?;
-        return Ok(Exit::Done);
+        return out.say(&json!({ "schema_version": 1, "schemas": names }), names.join("\n"));
     };
     let wanted = name.replace(' ', "-");
     let known = || flatclip::Error::unknown("schema", name, SCHEMAS.iter().map(|(name, _)| *name));
     let (_, text) = SCHEMAS.iter().find(|(name, _)| *name == wanted).with_context(|| known().to_string())?;
-    out.line(text.trim_end())?;
-    Ok(Exit::Done)
+    out.line(text.trim_end())
 }

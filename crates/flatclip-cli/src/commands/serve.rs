@@ -1,13 +1,10 @@
 //! `flatclip serve`: answers over HTTP, and a page on which one sees which views decide.
 
-use crate::output::{Exit, Output};
-use anyhow::{Context as _, Result, ensure};
+use crate::prelude::*;
 use clap::builder::FalseyValueParser;
 use flatclip_serve::{Config, Key, ModelEntry, PromptEntry, Server};
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::path::PathBuf;
 
-/// Options of `flatclip serve`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Address and port; other machines reach it only with a key [default: 127.0.0.1:8080]
@@ -61,28 +58,19 @@ pub(crate) struct Args {
 /// Where the key is looked for when no file is named.
 const KEY_VARIABLE: &str = "FLATCLIP_SERVE_KEY";
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
+pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     if args.openapi {
-        return out.line(flatclip_serve::openapi_json().trim_end()).map(|()| Exit::Done);
+        return out.line(flatclip_serve::openapi_json().trim_end());
     }
     let server = Server::bind(config(args)?)?;
-    let address = server.address();
-    out.say(
-        &serde_json::json!({ "address": address.to_string(), "page": format!("http://{address}/") }),
-        format_args!("http://{address}/"),
-    )?;
-    server.run()?;
-    Ok(Exit::Done)
+    let (address, page) = (server.address().to_string(), format!("http://{}/", server.address()));
+    out.say(&json!({ "address": address, "page": page }), &page)?;
+    Ok(server.run()?)
 }
 
 fn config(args: Args) -> Result<Config> {
-    let mut config = match &args.config {
-        Some(file) => Config::read(file)?,
-        None => Config::default(),
-    };
-    if let Some(bind) = args.bind {
-        config.bind = bind;
-    }
+    let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    config.bind = args.bind.unwrap_or(config.bind);
     if let Some(host) = &args.host {
         let found =
             (host.as_str(), config.bind.port()).to_socket_addrs().with_context(|| format!("--host {host}"))?.next();
@@ -117,10 +105,9 @@ fn config(args: Args) -> Result<Config> {
 
 /// `NAME=MODEL`, or a model that is its own name.
 fn model(text: &str) -> ModelEntry {
-    match text.split_once('=') {
-        Some((name, source)) if !name.is_empty() => {
-            ModelEntry { name: name.to_owned(), source: Some(source.to_owned()), precision: None }
-        }
-        _ => ModelEntry { name: text.to_owned(), source: None, precision: None },
-    }
+    let (name, source) = match text.split_once('=') {
+        Some((name, source)) if !name.is_empty() => (name, Some(source.to_owned())),
+        _ => (text, None),
+    };
+    ModelEntry { name: name.to_owned(), source, precision: None }
 }

@@ -1,18 +1,11 @@
 //! `flatclip stats`: token statistics of training images for PromptAlign, computed or taken over.
 
-use crate::inputs::data::PlaceArgs;
-use crate::inputs::decode::DecodeArgs;
-use crate::inputs::model::ModelArgs;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Context as _, Result};
+use crate::prelude::*;
 use flatclip::methods::statistics::SourceStatistics;
 use flatclip::{Prompt, import_statistics, save_statistics};
 use flatclip_lab::data::Split;
 use flatclip_lab::{StatisticsRequest, statistics};
-use std::path::PathBuf;
 
-/// Options of `flatclip stats`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Training images: folder:DIR, zhou:DIR, csv:FILE, wds:SHARDS, pocket:DOMAIN, or a known name
@@ -56,11 +49,20 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         _ => compute(&args, out)?,
     };
     save_statistics(&args.out, &statistics)?;
-    print(&args, &statistics, unreadable, out)?;
-    Ok(if unreadable == 0 { Exit::Done } else { Exit::Counted })
+    let (blocks, tokens, width) = (statistics.means.len(), statistics.means[0].rows(), statistics.means[0].cols());
+    let origin = &statistics.origin;
+    let document = json!({
+        "file": args.out, "blocks": blocks, "tokens": tokens, "width": width, "unreadable": unreadable, "origin": origin,
+    });
+    let of = match origin.images {
+        0 => format!("imported from {}", origin.source),
+        images => format!("{images} images of {}", origin.source),
+    };
+    let file = args.out.display();
+    out.say(&document, format_args!("{file}: {blocks} blocks, {tokens} tokens of width {width}, {of}"))?;
+    Ok(Exit::unless(unreadable > 0))
 }
 
-/// The statistics, and how many images could not be read.
 fn compute(args: &Args, out: &Output) -> Result<(SourceStatistics, usize)> {
     let spec = args.data.as_deref().context("--data: which training images?")?;
     let request = StatisticsRequest {
@@ -72,22 +74,6 @@ fn compute(args: &Args, out: &Output) -> Result<(SourceStatistics, usize)> {
     };
     let dataset = args.place.open(spec, args.split, None, out)?;
     let model = args.model.load(out)?;
-    let (statistics, unreadable) = statistics(&request, &model, &dataset, &Terminal::new(out))?;
+    let (statistics, unreadable) = statistics(&request, &model, &dataset, out)?;
     Ok((statistics, unreadable.len()))
-}
-
-fn print(args: &Args, statistics: &SourceStatistics, unreadable: usize, out: &Output) -> Result<()> {
-    let shape = [statistics.means.len(), statistics.means[0].rows(), statistics.means[0].cols()];
-    if out.is_json() {
-        return out.json(&serde_json::json!({
-            "file": args.out, "blocks": shape[0], "tokens": shape[1], "width": shape[2], "unreadable": unreadable,
-            "origin": statistics.origin,
-        }));
-    }
-    let of = match statistics.origin.images {
-        0 => format!("imported from {}", statistics.origin.source),
-        images => format!("{images} images of {}", statistics.origin.source),
-    };
-    let [blocks, tokens, width] = shape;
-    out.line(format_args!("{}: {blocks} blocks, {tokens} tokens of width {width}, {of}", args.out.display()))
 }

@@ -1,16 +1,11 @@
 //! `flatclip sweep`: a grid of settings, answered from kept features; a table and a figure per axis.
 
 use super::eval::SetupArgs;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Result, ensure};
+use crate::prelude::*;
 use flatclip_lab::eval::{GridAxis, SWEEP_PRESETS, preset};
 use flatclip_lab::{EvaluateRequest, SweepRequest, sweep};
-use serde_json::json;
-use std::path::PathBuf;
 use std::time::Instant;
 
-/// Options of `flatclip sweep`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -52,29 +47,19 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
         ..args.setup.request(&args.out, args.resume)?
     };
     let start = Instant::now();
-    let swept = if args.setup.features.is_empty() {
-        let model = args.setup.model.load(out)?;
-        let datasets = args.setup.data.open_all(out)?;
-        sweep(&SweepRequest { base, axes }, &model, &datasets, &Terminal::with_interrupts(out)?)?
-    } else {
-        let (terminal, mut swept) = (Terminal::with_interrupts(out)?, Vec::new());
-        for (features, place) in args.setup.imported(&args.out, out)? {
-            let request = SweepRequest { base: EvaluateRequest { out: place, ..base.clone() }, axes: axes.clone() };
-            swept.extend(sweep(&request, &features, std::slice::from_ref(features.dataset()), &terminal)?);
-        }
-        swept
-    };
+    let swept = args.setup.on_each(&args.out, out, |subject, datasets, place| {
+        let folder = place.unwrap_or(&args.out).to_path_buf();
+        let request = SweepRequest { base: EvaluateRequest { out: folder, ..base.clone() }, axes: axes.clone() };
+        Ok(sweep(&request, subject, datasets, out)?)
+    })?;
     let (page, seconds) = (args.out.join("report.html"), start.elapsed().as_secs_f64());
-    out.note(format_args!("{} cells in {seconds:.1} s; page: {}", cells(&swept), page.display()));
-    if out.is_json() {
+    let cells: usize = swept.iter().map(|data| data.table.rows.len()).sum();
+    out.note(format_args!("{cells} cells in {seconds:.1} s; page: {}", page.display()));
+    if out.is_json {
         let sweeps: Vec<_> = swept.iter().map(|data| json!({ "data": data.dataset, "table": data.table })).collect();
         out.json(&json!({ "schema_version": 1, "sweeps": sweeps }))?;
     } else {
         swept.iter().try_for_each(|data| out.line(out.fitted(&data.table)))?;
     }
-    Ok(if swept.iter().all(|data| data.failed == 0) { Exit::Done } else { Exit::Counted })
-}
-
-fn cells(swept: &[flatclip_lab::SweptData]) -> usize {
-    swept.iter().map(|data| data.table.rows.len()).sum()
+    Ok(Exit::unless(swept.iter().any(|data| data.failed > 0)))
 }

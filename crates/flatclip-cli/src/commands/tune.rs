@@ -1,20 +1,15 @@
 //! `flatclip tune`: learn a prompt from a few labelled images per class.
 
-use crate::inputs::data::PlaceArgs;
-use crate::inputs::decode::DecodeArgs;
-use crate::inputs::model::{ModelArgs, PrecisionArg};
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Context as _, Result};
+use crate::inputs::model::PRECISIONS;
+use crate::prelude::*;
+use flatclip::model::Precision;
 use flatclip::settings::parse_settings;
+use flatclip_lab::data::Split;
 use flatclip_lab::data::few_shot::Sampler;
-use flatclip_lab::data::{Dataset, Split};
 use flatclip_lab::train::LossAndAccuracy;
 use flatclip_lab::tuners::{PRESETS, TUNERS};
 use flatclip_lab::{TuneRequest, TuneSummary, tune};
-use std::path::PathBuf;
 
-/// Options of `flatclip tune`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[arg(long, default_value = "sapt", value_name = "NAME", help = methods_help())]
@@ -31,8 +26,8 @@ pub(crate) struct Args {
     model: ModelArgs,
     /// Arithmetic of the text tower in which a prompt is learned; auto is i16 for coop and sapt on CPUs where its products are
     /// fast (a step takes about half the time) unless --precision is f32, else f32
-    #[arg(long, value_enum, default_value = "auto", value_name = "NAME")]
-    text_precision: PrecisionArg,
+    #[arg(long, value_parser = PRECISIONS, default_value = "auto", value_name = "NAME")]
+    text_precision: String,
     /// Training images per class [default: the preset's, or 16]
     #[arg(long, value_name = "N")]
     shots: Option<usize>,
@@ -126,56 +121,50 @@ impl Args {
             ..TuneRequest::default()
         })
     }
-
-    fn dataset(&self, split: Split, out: &Output) -> Result<Dataset> {
-        self.place.open(&self.data, split, self.class_names.as_ref(), out)
-    }
 }
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let mut request = args.request()?;
     // Wrong settings are told before anything is loaded.
     let chooses_on_test = request.check()?;
-    let train = args.dataset(Split::Train, out)?;
+    let open = |split| args.place.open(&args.data, split, args.class_names.as_ref(), out);
+    let train = open(Split::Train)?;
     if chooses_on_test {
-        request.test = Some(args.dataset(Split::Test, out)?);
+        request.test = Some(open(Split::Test)?);
     }
     request.exif = args.decode.exif();
     args.model.warn_outside(&train.classes, None, out);
-    request.text_precision = (args.text_precision != PrecisionArg::Auto).then(|| args.text_precision.precision());
+    request.text_precision = Precision::from_name(&args.text_precision);
     let model = args.model.load(out)?;
-    let summary = tune(&request, &model, &train, &Terminal::with_interrupts(out)?)?;
+    let summary = tune(&request, &model, &train, out.interruptible()?)?;
     print(&args, &summary, out)?;
-    Ok(if summary.unreadable.is_empty() { Exit::Done } else { Exit::Counted })
+    Ok(Exit::unless(!summary.unreadable.is_empty()))
 }
 
 fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
-    if out.is_json() {
+    if out.is_json {
         return out.json(summary);
     }
-    let mut table = out.table(&["", "loss", "accuracy"]);
-    let mut row = |name: String, found: LossAndAccuracy| {
-        let accuracy = format!("{:.1} %", 100.0 * found.accuracy);
-        table.add_row([name, format!("{:.4}", found.loss), accuracy]);
+    let mut rows = Vec::new();
+    let mut row = |name: &str, found: LossAndAccuracy| {
+        rows.push([name.to_owned(), format!("{:.4}", found.loss), format!("{:.1} %", 100.0 * found.accuracy)]);
     };
     if let Some(plain) = summary.comparison {
         let which = if plain.held_out { "held-out images" } else { "training images" };
-        row(format!("{} {which}, untuned", plain.images), plain.before);
-        row("after tuning".to_owned(), plain.after);
+        row(&format!("{} {which}, untuned", plain.images), plain.before);
+        row("after tuning", plain.after);
     }
     if let Some(found) = summary.train {
-        row("training views, tuned".to_owned(), found);
+        row("training views, tuned", found);
     }
     let steps = match summary.steps {
         0 => "no training".to_owned(),
         steps => format!("{steps} steps"),
     };
-    out.line(format_args!(
-        "{} on {}: {} classes, {} images, {steps}",
-        summary.method, summary.dataset, summary.classes, summary.images
-    ))?;
-    if summary.train.is_some() || summary.comparison.is_some() {
-        out.line(table)?;
+    let TuneSummary { method, dataset, classes, images, .. } = summary;
+    out.line(format_args!("{method} on {dataset}: {classes} classes, {images} images, {steps}"))?;
+    if !rows.is_empty() {
+        out.rows(&["", "loss", "accuracy"], rows)?;
     }
     if let Some(gone) = summary.distance {
         out.line(format_args!("parameter change: {:.1} % of the initial norm", 100.0 * gone.relative))?;
@@ -191,10 +180,9 @@ fn print(args: &Args, summary: &TuneSummary, out: &Output) -> Result<()> {
         ))?;
     }
     if let Some(radius) = summary.radius.filter(|radius| radius.length > 0.0) {
-        let said =
-            format!("tuned within radius {:.4} ({:.1} % of the context norm)", radius.length, 100.0 * radius.share);
+        let (length, percent) = (radius.length, 100.0 * radius.share);
         let chosen = if summary.chosen_radius.is_some() { ", chosen on held-out images (search.json)" } else { "" };
-        out.line(format_args!("{said}{chosen}"))?;
+        out.line(format_args!("tuned within radius {length:.4} ({percent:.1} % of the context norm){chosen}"))?;
     }
     out.line(format_args!("prompt: {}", args.out.join(&summary.prompt).display()))
 }

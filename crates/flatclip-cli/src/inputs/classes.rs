@@ -2,10 +2,10 @@
 
 use crate::output::Output;
 use anyhow::{Result, bail, ensure};
+use flatclip::text::imagenet::CLASS_NAMES;
 use flatclip::text::templates::{TIED, duplicates};
 use std::path::PathBuf;
 
-/// Which classes to tell apart.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ClassArgs {
     /// Class names, separated by commas; `imagenet` alone stands for the 1000 ImageNet names
@@ -17,15 +17,12 @@ pub(crate) struct ClassArgs {
 }
 
 impl ClassArgs {
-    /// The class names, or `None` when none were given.
     pub(crate) fn read(&self, out: &Output) -> Result<Option<Vec<String>>> {
-        let classes = match (&self.classes_file, self.classes.as_slice()) {
+        let classes: Vec<String> = match (&self.classes_file, self.classes.as_slice()) {
             (Some(path), _) => flatclip::text::read_class_names(path)?,
             (None, []) => return Ok(None),
-            (None, [one]) if one == "imagenet" => {
-                flatclip::text::imagenet::CLASS_NAMES.iter().map(|&name| name.to_owned()).collect()
-            }
-            (None, names) => names.iter().map(|name| name.trim().to_owned()).collect::<Vec<_>>(),
+            (None, [one]) if one == "imagenet" => CLASS_NAMES.iter().map(|&name| name.to_owned()).collect(),
+            (None, names) => names.iter().map(|name| name.trim().to_owned()).collect(),
         };
         ensure!(!classes.is_empty(), "--classes: the list of classes is empty");
         if let Some(empty) = classes.iter().position(|c| c.is_empty()) {

@@ -1,11 +1,10 @@
-//! `--data`, `--data-root` and what belongs to them.
+//! `--data`, `--data-root`, `--cache` and what belongs to them.
 
 use crate::output::Output;
 use anyhow::{Result, bail};
-use flatclip_lab::data::{self, Compat, Dataset, Known, OpenOptions, Split};
+use flatclip_lab::data::{self, Compat, Dataset, Known, Note, OpenOptions, Split};
 use std::path::PathBuf;
 
-/// Where data sets lie.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct PlaceArgs {
     /// Folder with the known data sets, in CoOp's or in TPT's layout
@@ -22,7 +21,6 @@ pub(crate) struct PlaceArgs {
     pub(crate) compat: Vec<String>,
 }
 
-/// Where data sets lie, and which part of them.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct RootArgs {
     #[command(flatten)]
@@ -39,12 +37,9 @@ impl RootArgs {
 }
 
 impl PlaceArgs {
-    /// Opens one data set and prints warnings about it.
     pub(crate) fn open(&self, spec: &str, split: Split, classes: Option<&PathBuf>, out: &Output) -> Result<Dataset> {
         let dataset = data::open(spec, &OpenOptions { classes: classes.cloned(), ..self.options(split)? })?;
-        for note in dataset.notes.iter().filter(|note| note.warning) {
-            out.warn(format_args!("{}: {}", dataset.name, note.text));
-        }
+        dataset.notes.iter().filter(|note| note.warning).for_each(|note| say(&dataset, note, out));
         Ok(dataset)
     }
 
@@ -69,7 +64,6 @@ impl PlaceArgs {
     }
 }
 
-/// Which data sets.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct DataArgs {
     /// folder:DIR, zhou:DIR, csv:FILE, wds:SHARDS, pocket:DOMAIN, or known names; several separated by commas
@@ -83,22 +77,31 @@ pub(crate) struct DataArgs {
 }
 
 impl DataArgs {
-    /// Opens all data sets and prints what was found.
     pub(crate) fn open_all(&self, out: &Output) -> Result<Vec<Dataset>> {
-        self.data.iter().map(|spec| self.open(spec, out)).collect()
-    }
-
-    /// Opens one of the data sets and prints what was found.
-    pub(crate) fn open(&self, spec: &str, out: &Output) -> Result<Dataset> {
         let options = OpenOptions { classes: self.class_names.clone(), ..self.root.options()? };
-        let dataset = data::open(spec, &options)?;
-        for note in &dataset.notes {
-            if note.warning {
-                out.warn(format_args!("{}: {}", dataset.name, note.text));
-            } else {
-                out.note(format_args!("{}: {}", dataset.name, note.text));
-            }
-        }
-        Ok(dataset)
+        let open = |spec: &String| {
+            let dataset = data::open(spec, &options)?;
+            dataset.notes.iter().for_each(|note| say(&dataset, note, out));
+            Ok(dataset)
+        };
+        self.data.iter().map(open).collect()
+    }
+}
+
+fn say(dataset: &Dataset, note: &Note, out: &Output) {
+    let text = format_args!("{}: {}", dataset.name, note.text);
+    if note.warning { out.warn(text) } else { out.note(text) }
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct CacheArgs {
+    /// Folder of the feature cache [default: flatclip in the user's cache folder]
+    #[arg(long, env = "FLATCLIP_CACHE", value_name = "DIR")]
+    cache: Option<PathBuf>,
+}
+
+impl CacheArgs {
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.cache.clone().unwrap_or_else(flatclip::cache_folder)
     }
 }

@@ -1,37 +1,56 @@
-//! Images by name: files, whole folders, `@list.txt`, and `-` for names on standard input.
+//! Images by name: files, whole folders, `@list.txt`, and `-` for names on standard input; and how they are read.
 
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
+use flatclip::image::{DecodeOptions, ImageChanges};
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Endings that a folder walk takes; a file named on the command line is taken whatever its name.
 const READ: [&str; 10] = ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff"];
-/// Endings of images that cannot be read.
-const UNREAD: [(&str, &str); 12] = [
-    ("heic", "HEIC"),
-    ("heif", "HEIC"),
-    ("avif", "AVIF"),
-    ("jp2", "JPEG 2000"),
-    ("j2k", "JPEG 2000"),
-    ("jxl", "JPEG XL"),
-    ("psd", "Photoshop"),
-    ("cr2", "raw"),
-    ("nef", "raw"),
-    ("arw", "raw"),
-    ("dng", "raw"),
-    ("svg", "SVG"),
+/// Formats that cannot be read, and their endings.
+const UNREAD: [(&str, &[&str]); 7] = [
+    ("HEIC", &["heic", "heif"]),
+    ("AVIF", &["avif"]),
+    ("JPEG 2000", &["jp2", "j2k"]),
+    ("JPEG XL", &["jxl"]),
+    ("Photoshop", &["psd"]),
+    ("raw", &["cr2", "nef", "arw", "dng"]),
+    ("SVG", &["svg"]),
 ];
 
-/// What a walk skipped, by kind.
-#[derive(Default)]
-struct LeftOut {
-    formats: BTreeMap<&'static str, usize>,
-    hidden: usize,
-    macos: usize,
-    loops: usize,
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(crate) struct DecodeArgs {
+    /// Rotate images per EXIF and scale 16-bit grey [default: for your own images: files, folder:, csv:, zhou:, wds:]
+    #[arg(long, overrides_with = "no_exif")]
+    exif: bool,
+    /// Read images as Pillow's `convert("RGB")`, as every published number was [default: for known data sets]
+    #[arg(long, overrides_with = "exif")]
+    no_exif: bool,
 }
+
+impl DecodeArgs {
+    /// What was asked for; `None` leaves it to the data.
+    pub(crate) fn exif(self) -> Option<bool> {
+        (self.exif || self.no_exif).then_some(self.exif)
+    }
+
+    /// For images named on the command line, which are the user's own.
+    pub(crate) fn options(self) -> DecodeOptions {
+        let usual = DecodeOptions::default();
+        DecodeOptions { exif: self.exif().unwrap_or(usual.exif), ..usual }
+    }
+}
+
+/// What was done to images, and how to read them otherwise.
+pub(crate) fn changes_line(changes: ImageChanges) -> Option<String> {
+    Some(format!("{} (--no-exif reads them as Pillow does)", changes.line()?))
+}
+
+/// How many of what a walk skipped, by kind: formats that cannot be read, of rank 0, come first.
+#[derive(Default)]
+struct LeftOut(BTreeMap<(u8, &'static str), usize>);
 
 /// Folders become their images, sorted, with subfolders; files stay. One note counts what was skipped.
 pub(crate) fn expand(paths: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>> {
@@ -42,11 +61,8 @@ pub(crate) fn expand(paths: &[PathBuf], out: &Output) -> Result<Vec<PathBuf>> {
             walk(&path, &mut Vec::new(), &mut images, &mut left_out)?;
             if images.len() == before {
                 let rest = left_out.line().map_or(String::new(), |line| format!("; {line}"));
-                return Err(flatclip::Error::Data {
-                    path,
-                    reason: format!("no images in this folder ({}){rest}", READ.join(", ")),
-                }
-                .into());
+                let reason = format!("no images in this folder ({}){rest}", READ.join(", "));
+                return Err(flatclip::Error::Data { path, reason }.into());
             }
         } else {
             images.push(path);
@@ -87,27 +103,27 @@ fn named(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 fn walk(folder: &Path, above: &mut Vec<PathBuf>, images: &mut Vec<PathBuf>, left_out: &mut LeftOut) -> Result<()> {
     let real = folder.canonicalize().with_context(|| folder.display().to_string())?;
     if above.contains(&real) {
-        left_out.loops += 1;
+        left_out.add(3, "symlink loop");
         return Ok(());
     }
     above.push(real);
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>())
-        .with_context(|| format!("{}", folder.display()))?;
+        .with_context(|| folder.display().to_string())?;
     entries.sort();
     for path in entries {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
         if name == "__MACOSX" {
-            left_out.macos += 1;
+            left_out.add(2, "__MACOSX");
         } else if name.starts_with('.') {
-            left_out.hidden += 1;
+            left_out.add(1, "hidden");
         } else if path.is_dir() {
             walk(&path, above, images, left_out)?;
         } else if READ.contains(&ending.as_str()) {
             images.push(path);
-        } else if let Some((_, format)) = UNREAD.iter().find(|(known, _)| *known == ending) {
-            *left_out.formats.entry(format).or_default() += 1;
+        } else if let Some((format, _)) = UNREAD.iter().find(|(_, endings)| endings.contains(&ending.as_str())) {
+            left_out.add(0, format);
         }
     }
     above.pop();
@@ -115,14 +131,14 @@ fn walk(folder: &Path, above: &mut Vec<PathBuf>, images: &mut Vec<PathBuf>, left
 }
 
 impl LeftOut {
+    fn add(&mut self, rank: u8, what: &'static str) {
+        *self.0.entry((rank, what)).or_default() += 1;
+    }
+
     fn line(&self) -> Option<String> {
-        let mut parts: Vec<String> = self.formats.iter().map(|(format, count)| format!("{count} {format}")).collect();
-        for (count, what) in [(self.hidden, "hidden"), (self.macos, "__MACOSX"), (self.loops, "symlink loop")] {
-            if count > 0 {
-                parts.push(format!("{count} {what}"));
-            }
-        }
-        let remedy = if self.formats.is_empty() { "" } else { "; save those formats as JPEG or PNG to have them read" };
+        let parts: Vec<String> = self.0.iter().map(|((_, what), count)| format!("{count} {what}")).collect();
+        let format = self.0.keys().any(|(rank, _)| *rank == 0);
+        let remedy = if format { "; save those formats as JPEG or PNG to have them read" } else { "" };
         (!parts.is_empty()).then(|| format!("skipped: {}{remedy}", parts.join(", ")))
     }
 }

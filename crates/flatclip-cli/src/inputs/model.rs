@@ -2,17 +2,14 @@
 
 use crate::inputs::classes::did_you_mean;
 use crate::output::Output;
-use crate::progress::Terminal;
 use anyhow::{Result, bail};
 use flatclip::architecture::Activation;
 use flatclip::model::Precision;
 use flatclip::{Model, ModelBuilder};
 use std::path::PathBuf;
 
-/// What answers where no model is named.
 const EMBEDDED: &str = "pocket";
 
-/// Which model, and how to run it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ModelArgs {
     /// A checkpoint file, a model directory, a known name such as ViT-B-16/openai, `pocket`, `pocket-vit`, or `random:ViT-B-16`
@@ -23,11 +20,10 @@ pub(crate) struct ModelArgs {
     pub(crate) find: FindArgs,
     /// Arithmetic of the image tower; auto is bf16 where the CPU has AMX, i16 where it has AVX2 alone or AVX-512 with VNNI,
     /// else f32. The text tower and the gradients of contexts are f32 unless a command says otherwise
-    #[arg(long, env = "FLATCLIP_PRECISION", value_enum, default_value = "auto", value_name = "NAME")]
-    pub(crate) precision: PrecisionArg,
+    #[arg(long, env = "FLATCLIP_PRECISION", value_parser = PRECISIONS, default_value = "auto", value_name = "NAME")]
+    precision: String,
 }
 
-/// Where models are looked for.
 #[derive(clap::Args, Debug)]
 pub(crate) struct FindArgs {
     /// Where known names are looked for first
@@ -41,29 +37,14 @@ pub(crate) struct FindArgs {
     pub(crate) activation: Option<String>,
 }
 
-/// The values of `--precision`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum PrecisionArg {
-    Auto,
-    F32,
-    Bf16,
-    I16,
-}
+pub(crate) const PRECISIONS: [&str; 4] = ["auto", "f32", "bf16", "i16"];
 
-impl PrecisionArg {
-    /// Decided for this machine: not while options are read, since one of them may force an instruction set.
-    pub(crate) fn precision(self) -> Precision {
-        match self {
-            Self::Auto => Precision::auto(),
-            Self::F32 => Precision::F32,
-            Self::Bf16 => Precision::Bf16,
-            Self::I16 => Precision::I16,
-        }
-    }
+/// Auto is decided for this machine, and not while options are read: one of them may force an instruction set.
+pub(crate) fn precision(name: &str) -> Precision {
+    Precision::from_name(name).unwrap_or_else(Precision::auto)
 }
 
 impl FindArgs {
-    /// How to find and load this model.
     pub(crate) fn builder(&self, model: &str) -> Result<ModelBuilder> {
         let mut builder = Model::builder(model).offline(self.offline);
         if let Some(folder) = &self.model_dir {
@@ -80,12 +61,10 @@ impl FindArgs {
 }
 
 impl ModelArgs {
-    /// The model as it was named, or the embedded one.
     pub(crate) fn name(&self) -> &str {
         self.model.as_deref().unwrap_or(EMBEDDED)
     }
 
-    /// Whether a model was named.
     pub(crate) fn is_named(&self) -> bool {
         self.model.is_some()
     }
@@ -114,10 +93,9 @@ impl ModelArgs {
         ));
     }
 
-    /// Loads the towers and prints a note about them.
     pub(crate) fn load(&self, out: &Output) -> Result<Model> {
-        let builder = self.find.builder(self.name())?.precision(self.precision.precision());
-        let model = builder.load(&Terminal::new(out))?;
+        let builder = self.find.builder(self.name())?.precision(precision(&self.precision));
+        let model = builder.load(out)?;
         out.note(format_args!("{}: {}", model.name(), model.describe()));
         Ok(model)
     }

@@ -5,9 +5,8 @@ use anyhow::{Result, bail, ensure};
 use flatclip::Prompt;
 use flatclip::prompt::{PromptContent, read_text_features};
 use flatclip::text::templates::Ensemble;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// The prompt.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct PromptArgs {
     /// A text with `{}` for the class name (repeat for several; their features are averaged) [default: "a photo of a {}."]
@@ -28,7 +27,6 @@ pub(crate) struct PromptArgs {
 }
 
 impl PromptArgs {
-    /// The prompt that was asked for.
     pub(crate) fn read(&self) -> Result<Prompt> {
         ensure!(self.prompt.len() < 2, "--prompt: expected one, found {}", self.prompt.len());
         Ok(match (&self.text_features, self.prompt.first(), self.ensemble) {
@@ -40,7 +38,6 @@ impl PromptArgs {
         })
     }
 
-    /// The templates that were asked for.
     pub(crate) fn read_templates(&self) -> Result<Vec<String>> {
         match self.read()?.content {
             PromptContent::Templates(templates) => Ok(templates),
@@ -53,55 +50,49 @@ impl PromptArgs {
         let [_, _, ..] = self.prompt.as_slice() else { return Ok(vec![(None, self.read()?)]) };
         let mut all: Vec<(Option<String>, Prompt)> = Vec::new();
         for path in &self.prompt {
-            let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
-            let name = name.map(|name| name.to_string_lossy().into_owned());
-            let taken = all.iter().any(|(other, _)| *other == name);
-            ensure!(
-                !taken,
-                "--prompt {}: another prompt has this name; their runs need names of their own",
-                path.display()
-            );
+            let name = prompt_name(path);
+            if all.iter().any(|(other, _)| *other == name) {
+                bail!("--prompt {}: another prompt has this name; their runs need names of their own", path.display());
+            }
             all.push((name, Prompt::open(path)?));
         }
         Ok(all)
     }
 
-    /// Whether no option was given.
     pub(crate) fn is_default(&self) -> bool {
         self.template.is_empty() && self.ensemble.is_none() && self.prompt.is_empty() && self.text_features.is_none()
     }
 }
 
+/// The run directory's whole name (it may contain a point), or the file's name without its ending.
+pub(crate) fn prompt_name(path: &Path) -> Option<String> {
+    let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    name.map(|name| name.to_string_lossy().into_owned())
+}
+
 /// Says that a sapt prompt was tuned with a radius in another unit than stss takes its own in.
 pub(crate) fn say_radius_units(prompt: &Prompt, method: &str, options: &toml::Table, out: &Output) {
+    const ABSOLUTE: &str = "absolute";
     let is_stss = flatclip::methods::adapter(method).is_ok_and(|spec| spec.name == "stss");
     if prompt.label() != "sapt" || !is_stss {
         return;
     }
-    let (tuned, asked) = (tuned_unit(prompt), unit(options).or_else(|| unit(options.get("stss")?.as_table()?)));
-    let asked = asked.unwrap_or_else(|| ABSOLUTE.to_owned());
+    let settings: toml::Table = prompt.provenance.config.parse().unwrap_or_default();
+    let tuned = unit(settings.get("sapt")).unwrap_or(ABSOLUTE);
+    let asked = options.get("radius_unit").and_then(toml::Value::as_str).or_else(|| unit(options.get("stss")));
+    let asked = asked.unwrap_or(ABSOLUTE);
     if tuned != asked {
-        let said = |unit: &str| {
-            if unit == ABSOLUTE { "in the units of the context" } else { "relative to the context's norm" }
-        };
+        let said =
+            |unit| if unit == ABSOLUTE { "in the units of the context" } else { "relative to the context's norm" };
         out.warn(format_args!(
             "the sapt prompt was tuned with a radius {}, and stss takes its radius {}: the two are not the same distance; \
              --set stss.radius_unit={tuned} takes them alike",
-            said(&tuned),
-            said(&asked)
+            said(tuned),
+            said(asked)
         ));
     }
 }
 
-/// The default unit.
-const ABSOLUTE: &str = "absolute";
-
-fn unit(table: &toml::Table) -> Option<String> {
-    Some(table.get("radius_unit")?.as_str()?.to_owned())
-}
-
-/// What the prompt's own settings say.
-fn tuned_unit(prompt: &Prompt) -> String {
-    let settings = prompt.provenance.config.parse::<toml::Table>().unwrap_or_default();
-    settings.get("sapt").and_then(|sapt| unit(sapt.as_table()?)).unwrap_or_else(|| ABSOLUTE.to_owned())
+fn unit(table: Option<&toml::Value>) -> Option<&str> {
+    table?.as_table()?.get("radius_unit")?.as_str()
 }

@@ -13,11 +13,15 @@ const LAUNCHERS: [(&str, &str); 4] = [
 /// Index of a pod of a Kubernetes job; the count is not told.
 const KUBERNETES: &str = "JOB_COMPLETION_INDEX";
 
+pub(crate) fn read(text: Option<&String>) -> Result<Option<Shard>> {
+    text.map(|text| parse(text, |name| std::env::var(name).ok())).transpose()
+}
+
 /// `i/n`, `auto` (index and count from the launcher) or `auto/n` (index from the launcher).
-pub(crate) fn read(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Shard> {
+fn parse(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Shard> {
     let Some(rest) = text.strip_prefix("auto") else { return Ok(text.parse()?) };
-    let count: Option<usize> = match rest.strip_prefix('/') {
-        Some(count) => Some(count.parse().with_context(|| format!("--shard {text}: expected auto/N"))?),
+    let count = match rest.strip_prefix('/') {
+        Some(count) => Some(count.parse::<usize>().with_context(|| format!("--shard {text}: expected auto/N"))?),
         None if rest.is_empty() => None,
         None => bail!("--shard {text}: expected i/n, auto or auto/n"),
     };
@@ -46,7 +50,7 @@ mod tests {
 
     #[test]
     fn every_launcher_is_understood() {
-        let shard = |text: &str, pairs| read(text, with(pairs)).map(String::from);
+        let shard = |text: &str, pairs| parse(text, with(pairs)).map(String::from);
         assert_eq!(shard("1/3", &[]).unwrap(), "1/3");
         assert_eq!(shard("auto", &[("RANK", "2"), ("WORLD_SIZE", "4")]).unwrap(), "2/4");
         assert_eq!(shard("auto", &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]).unwrap(), "0/8");
@@ -57,7 +61,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let message = |text: &str, pairs| read(text, with(pairs)).unwrap_err().to_string();
+        let message = |text: &str, pairs| parse(text, with(pairs)).unwrap_err().to_string();
         assert!(message("auto", &[("JOB_COMPLETION_INDEX", "4")]).contains("auto/N"));
         assert!(message("auto", &[]).contains("SLURM_PROCID"));
         assert!(message("auto/3", &[("RANK", "3")]).contains("3/3"));

@@ -3,7 +3,6 @@
 use anyhow::{Result, bail};
 use flatclip::Certainty;
 
-/// How many views an image gets.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ViewArgs {
     /// Views per image, the image itself included, or `auto`: rounds of 1, 4, 8, .. views, and no more of them once
@@ -35,7 +34,6 @@ impl std::str::FromStr for Views {
 }
 
 impl ViewArgs {
-    /// The number, where one was given.
     pub(crate) fn count(&self) -> Option<usize> {
         match self.views {
             Some(Views::Count(count)) => Some(count),

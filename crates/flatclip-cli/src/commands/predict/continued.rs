@@ -1,13 +1,10 @@
 //! A file of rows that an earlier run began: which rows stand, and where the next one goes.
 
-use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
+use crate::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
 
-/// A file that rows are appended to.
 pub(super) struct Continued {
     pub(super) file: File,
     /// Content of the images that it has rows of.
@@ -21,10 +18,8 @@ pub(super) struct Continued {
 /// The file to append to, cut after its last whole row and without the rows of images (of `files`) that were replaced. Beside
 /// it lie the settings it was made with.
 pub(super) fn continued(path: &Path, settings: &toml::Table, csv: bool, files: &[PathBuf]) -> Result<Continued> {
-    let beside = path.with_file_name(format!(
-        "{}.settings.toml",
-        path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-    ));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!("{name}.settings.toml"));
     let at = || path.display().to_string();
     let open = || File::options().read(true).write(true).create(true).truncate(false).open(path).with_context(at);
     let mut file = open()?;
@@ -86,35 +81,18 @@ fn row_of_json(line: &str) -> Row<'_> {
     Row { text: line, image: field("image"), content: field("sha256") }
 }
 
-/// The first and the last field of every row; fields with commas, quotes or line breaks are quoted.
+/// The first and the last field of every row.
 fn rows_of_csv(text: &str) -> Vec<Row<'_>> {
-    let mut rows = Vec::new();
-    let (mut fields, mut in_quotes, mut start) = (vec![String::new()], false, 0);
-    let mut chars = text.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' if in_quotes && chars.peek().is_some_and(|(_, next)| *next == '"') => {
-                chars.next();
-                push(&mut fields, '"');
-            }
-            '"' => in_quotes = !in_quotes,
-            ',' if !in_quotes => fields.push(String::new()),
-            '\n' if !in_quotes => {
-                let content = fields.pop().unwrap_or_default();
-                let image = if rows.is_empty() { String::new() } else { fields.swap_remove(0) };
-                rows.push(Row { text: &text[start..=at], image, content });
-                (fields, start) = (vec![String::new()], at + 1);
-            }
-            c => push(&mut fields, c),
-        }
-    }
-    rows
-}
-
-fn push(fields: &mut [String], c: char) {
-    if let Some(field) = fields.last_mut() {
-        field.push(c);
-    }
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+    let records: Vec<csv::StringRecord> = reader.records().flatten().collect();
+    let begin = |record: &csv::StringRecord| record.position().map_or(0, |position| position.byte() as usize);
+    let row = |(index, record): (usize, &csv::StringRecord)| {
+        let end = records.get(index + 1).map_or(text.len(), begin);
+        let field = |at: usize| record.get(at).unwrap_or_default().to_owned();
+        let image = if index == 0 { String::new() } else { field(0) };
+        Row { text: &text[begin(record)..end], image, content: field(record.len() - 1) }
+    };
+    records.iter().enumerate().map(row).collect()
 }
 
 #[cfg(test)]

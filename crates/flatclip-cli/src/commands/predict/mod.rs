@@ -5,15 +5,10 @@ mod explain;
 mod rows;
 mod work;
 
-use crate::inputs::classes::{ClassArgs, did_you_mean};
-use crate::inputs::decode::{DecodeArgs, changes_line};
-use crate::inputs::images;
-use crate::inputs::model::ModelArgs;
-use crate::inputs::prompt::{PromptArgs, say_radius_units};
-use crate::inputs::views::ViewArgs;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Result, ensure};
+use crate::inputs::classes::did_you_mean;
+use crate::inputs::images::{self, changes_line};
+use crate::inputs::prompt::say_radius_units;
+use crate::prelude::*;
 use flatclip::classify::in_batches;
 use flatclip::image::views::ViewPolicy;
 use flatclip::image::{DecodeOptions, ImageChanges, open_noted};
@@ -21,12 +16,10 @@ use flatclip::methods::Kind;
 use flatclip::settings::parse_settings;
 use flatclip::{Classifier, Model, Progress as _, Prompt};
 use rows::{Format, Rows};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use work::{Done, Opening};
 
-/// Options of `flatclip predict`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Images, folders of images, @FILE with one name per line, or - for names on standard input
@@ -77,37 +70,40 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let files = images::expand(&args.images, out)?;
-    let sheets = args.explain.as_deref().map(|path| explain::Sheets::new(path, files.len())).transpose()?;
+    if let Some(path) = &args.explain {
+        explain::prepare(path, files.len())?;
+    }
     let (classifier, model) = args.classifier(out)?;
     args.model.warn_outside(classifier.classes(), first_side(&files, &args.decode.options()), out);
     out.note(setup_line(&classifier));
     let mut rows = Rows::open(&args, &classifier, &model, &files, out)?;
-    let files: Vec<&PathBuf> = files.iter().filter(|file| !rows.has(file)).collect();
+    let is_new = |file: &&PathBuf| !rows.done.contains_key(&*file.to_string_lossy());
+    let files: Vec<&PathBuf> = files.iter().filter(is_new).collect();
     let mut stream = classifier.stream()?;
-    let terminal = Terminal::with_interrupts(out)?;
     let opening = Opening {
         classifier: &classifier,
         decode: args.decode.options(),
-        content: rows.are_continued(),
-        images: sheets.is_some(),
+        content: rows.file.is_some(),
+        images: args.explain.is_some(),
     };
     let mut changes = ImageChanges::default();
-    let (start, mut answered, mut failed, mut encoded) = (Instant::now(), rows.kept(), 0, Vec::new());
-    terminal.start("images", Some(files.len() as u64));
+    let (start, mut answered, mut failed, mut encoded) = (Instant::now(), rows.done.len(), 0, Vec::new());
+    out.interruptible()?.start("images", Some(files.len() as u64));
     let each = |index: usize, done: Done| -> Result<bool> {
-        if terminal.cancelled() {
+        if out.cancelled() {
             rows.finish()?;
-            terminal.finish();
-            let reason = format!("{index} of {} images were answered{}", files.len(), rows.where_kept());
+            out.finish();
+            let kept = rows.file.as_ref().map(|path| format!("; their rows are in {}", path.display()));
+            let reason = format!("{index} of {} images were answered{}", files.len(), kept.unwrap_or_default());
             return Err(flatclip::Error::Interrupted(reason).into());
         }
         let file = files[index];
-        rows.begin(done.content);
+        rows.content = done.content;
         changes.count(done.notes);
         match done.answer {
-            Ok(answer) => {
-                if let (Some(sheets), Some(image)) = (&sheets, &done.image) {
-                    sheets.write(file, image, &classifier, &answer, out)?;
+            Ok((answer, image)) => {
+                if let (Some(place), Some(image)) = (&args.explain, &image) {
+                    explain::write(place, file, image, &classifier, &answer, out)?;
                 }
                 rows.answer(file, &answer)?;
                 encoded.extend(answer.views());
@@ -117,17 +113,17 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
                 failed += 1;
                 rows.failure(file, &error)?;
                 if !rows.shows_failures() {
-                    terminal.line(|| out.error(&error.into()));
+                    out.error(&error.into());
                 }
             }
         }
         let rate = (index + 1) as f64 / start.elapsed().as_secs_f64().max(1e-9);
-        terminal.advance(index as u64 + 1, &format!("{rate:.1}/s"));
+        out.advance(index as u64 + 1, &format!("{rate:.1}/s"));
         Ok(true)
     };
     let answer = |batch| opening.answer(batch, &mut stream);
     in_batches(&files, opening.batch(), |file| opening.open(file), answer, each)?;
-    terminal.finish();
+    out.finish();
     rows.finish()?;
     if args.views.certainty()?.is_some() && !encoded.is_empty() {
         let mean = encoded.iter().sum::<usize>() as f64 / encoded.len() as f64;
@@ -221,10 +217,9 @@ impl Args {
     }
 }
 
-/// How images are answered, in one line.
 fn setup_line(classifier: &Classifier) -> String {
     let (views, precision) = (classifier.views(), classifier.precision().unwrap_or_default());
-    let views = if views == 1 { "1 view".to_owned() } else { format!("{views} views") };
+    let views = format!("{views} view{}", if views == 1 { "" } else { "s" });
     let read = if classifier.read() == Some("exif") { "EXIF applied" } else { "as Pillow, EXIF ignored" };
     format!("method {}, {views}, precision {precision}, images read: {read}", classifier.method())
 }
@@ -256,12 +251,10 @@ fn settings(args: &Args, classifier: &Classifier, model: &Model) -> Result<toml:
 
 /// A stream cannot be continued without what it has learned.
 fn check_continues(classifier: &Classifier, path: &Path) -> Result<()> {
-    let online = classifier.kind() == Kind::Online;
+    let (method, path) = (classifier.method(), path.display());
     ensure!(
-        !online,
-        "{}: {} learns from its stream, so a file cannot be continued; give another --out",
-        path.display(),
-        classifier.method()
+        classifier.kind() != Kind::Online,
+        "{path}: {method} learns from its stream, so a file cannot be continued; give another --out"
     );
     Ok(())
 }

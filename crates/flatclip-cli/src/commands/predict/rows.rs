@@ -3,14 +3,11 @@
 use super::Args;
 use super::continued::{Continued, continued};
 use crate::output::{Output, harmless};
-use anyhow::{Result, bail};
+use crate::prelude::*;
 use flatclip::{Answer, Classifier, Model};
-use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
 
-/// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     Table,
@@ -18,14 +15,15 @@ pub(crate) enum Format {
     Jsonl,
 }
 
-/// Where rows go.
 pub(super) struct Rows<'a> {
     layout: Layout,
     to: Box<dyn Write + 'a>,
-    /// The file, and the content (SHA-256) of the images it has rows of.
-    file: Option<(PathBuf, HashMap<String, String>)>,
+    /// The file, where rows go to one that can be continued.
+    pub(super) file: Option<PathBuf>,
+    /// The images that the file has rows of, as they are now, and their content (SHA-256).
+    pub(super) done: HashMap<String, String>,
     /// Content of the image that is answered next; empty where it cannot be read, or nothing is continued.
-    content: String,
+    pub(super) content: String,
     top: usize,
     written: usize,
     failures: Vec<Value>,
@@ -56,25 +54,26 @@ impl<'a> Rows<'a> {
         files: &[PathBuf],
         out: &Output,
     ) -> Result<Self> {
-        let format = format(args, out)?;
-        let longest = |names: &mut dyn Iterator<Item = usize>| names.max().unwrap_or(0);
-        let layout = match format {
+        let widest =
+            |names: &mut dyn Iterator<Item = String>| names.map(|name| name.chars().count()).max().unwrap_or(0);
+        let layout = match format(args, out)? {
             Some(Format::Csv) => Layout::Csv,
             Some(Format::Jsonl) => Layout::Jsonl,
-            None if out.is_json() => {
+            None if out.is_json => {
                 Layout::Document { method: classifier.method(), model: args.model.name().to_owned() }
             }
             _ if files.len() == 1 => Layout::Single,
             _ => Layout::Table {
-                image: longest(&mut files.iter().map(|f| f.display().to_string().chars().count())).clamp(7, 60),
-                class: longest(&mut classifier.classes().iter().map(|c| c.chars().count())).clamp(5, 30),
+                image: widest(&mut files.iter().map(|file| file.display().to_string())).clamp(7, 60),
+                class: widest(&mut classifier.classes().iter().cloned()).clamp(5, 30),
             },
         };
         let mut rows = Self {
             layout,
             to: Box::new(std::io::stdout()),
-            file: None,
-            content: String::new(),
+            file: args.out.clone(),
+            done: HashMap::new(),
+            content: "sha256".to_owned(),
             top: args.top.clamp(1, classifier.classes().len().max(1)),
             written: 0,
             failures: Vec::new(),
@@ -92,31 +91,10 @@ impl<'a> Rows<'a> {
             if replaced > 0 {
                 out.note(format_args!("{}: {} changed since, answered again", path.display(), images(replaced)));
             }
-            rows.to = Box::new(BufWriter::new(file));
-            rows.file = Some((path.clone(), done));
+            (rows.to, rows.done) = (Box::new(BufWriter::new(file)), done);
         }
         rows.head(fresh)?;
         Ok(rows)
-    }
-
-    /// Whether the file has a row of this image as it is now: rows of replaced ones were removed when it was opened.
-    pub(super) fn has(&self, image: &Path) -> bool {
-        self.file.as_ref().is_some_and(|(_, done)| done.contains_key(&*image.to_string_lossy()))
-    }
-
-    /// Whether rows go to a file that can be continued, and so have the content of their images.
-    pub(super) fn are_continued(&self) -> bool {
-        self.file.is_some()
-    }
-
-    /// The next row is of an image with this content.
-    pub(super) fn begin(&mut self, content: String) {
-        self.content = content;
-    }
-
-    /// Rows that an earlier run wrote.
-    pub(super) fn kept(&self) -> usize {
-        self.file.as_ref().map_or(0, |(_, done)| done.len())
     }
 
     /// Whether a failure is a row of its own.
@@ -124,18 +102,11 @@ impl<'a> Rows<'a> {
         matches!(self.layout, Layout::Csv | Layout::Jsonl) && self.file.is_none()
     }
 
-    pub(super) fn where_kept(&self) -> String {
-        self.file.as_ref().map_or(String::new(), |(path, _)| format!("; their rows are in {}", path.display()))
-    }
-
     fn head(&mut self, fresh: bool) -> Result<()> {
         match &self.layout {
             Layout::Csv if fresh => {
-                let top: Vec<String> =
-                    (2..=self.top).flat_map(|n| [format!("class{n}"), format!("probability{n}")]).collect();
-                let rest = if top.is_empty() { String::new() } else { format!(",{}", top.join(",")) };
-                let content = if self.file.is_some() { ",sha256" } else { "" };
-                writeln!(self.to, "image,prediction,probability,code,error{rest}{content}")?;
+                let top = (2..=self.top).flat_map(|n| [format!("class{n}"), format!("probability{n}")]);
+                self.csv(["image", "prediction", "probability", "code", "error"], top)?;
             }
             Layout::Table { image, class } => {
                 writeln!(self.to, " {:image$}   {:class$}   probability   then", "image", "class")?;
@@ -171,15 +142,10 @@ impl<'a> Rows<'a> {
                 writeln!(self.to, " {name:image$}   {class:width$}   {p:<11.4}   {}", rest.join(", "))?;
             }
             Layout::Csv => {
-                let rest: String =
-                    ranked.iter().skip(1).map(|(_, class, p)| format!(",{},{p}", quoted(class))).collect();
-                let content = self.last_field();
-                writeln!(self.to, "{},{},{p},,{rest}{content}", quoted(&name), quoted(class))?;
+                let rest = ranked.iter().skip(1).flat_map(|(_, class, p)| [(*class).to_owned(), p.to_string()]);
+                self.csv([&*name, class, &p.to_string(), "", ""], rest)?;
             }
-            Layout::Jsonl => {
-                let row = self.with_content(object(&name, answer, ranked.len()));
-                writeln!(self.to, "{row}")?;
-            }
+            Layout::Jsonl => self.json_line(object(&name, answer, ranked.len()))?,
             Layout::Document { .. } => {
                 let comma = if self.written > 0 { "," } else { "" };
                 write!(self.to, "{comma}\n{}", object(&name, answer, ranked.len()))?;
@@ -190,36 +156,30 @@ impl<'a> Rows<'a> {
     }
 
     pub(super) fn failure(&mut self, file: &Path, error: &flatclip::Error) -> Result<()> {
-        let name = file.to_string_lossy();
+        let (name, code, error) = (file.to_string_lossy(), error.code(), error.to_string());
         match self.layout {
-            Layout::Csv => {
-                let rest = ",".repeat(2 * (self.top - 1)) + &self.last_field();
-                writeln!(self.to, "{},,,{},{}{rest}", quoted(&name), error.code(), quoted(&error.to_string()))?;
-            }
+            Layout::Csv => self.csv([&*name, "", "", code, &error], vec![String::new(); 2 * (self.top - 1)])?,
             Layout::Jsonl => {
-                let row =
-                    json!({ "schema_version": 1, "image": name, "error": error.to_string(), "code": error.code() });
-                let row = self.with_content(row);
-                writeln!(self.to, "{row}")?;
+                self.json_line(json!({ "schema_version": 1, "image": name, "error": error, "code": code }))?;
             }
-            Layout::Document { .. } => {
-                self.failures.push(json!({ "image": name, "error": error.to_string(), "code": error.code() }));
-            }
+            Layout::Document { .. } => self.failures.push(json!({ "image": name, "error": error, "code": code })),
             _ => return Ok(()),
         }
         Ok(self.to.flush()?)
     }
 
-    /// The column of the content, in a file that can be continued.
-    fn last_field(&self) -> String {
-        if self.file.is_some() { format!(",{}", self.content) } else { String::new() }
+    /// A line of CSV, with the column of the content in a file that can be continued.
+    fn csv(&mut self, fields: [&str; 5], rest: impl IntoIterator<Item = String>) -> std::io::Result<()> {
+        let content = self.file.iter().map(|_| self.content.clone());
+        let fields = fields.map(str::to_owned).into_iter().chain(rest).chain(content);
+        writeln!(self.to, "{}", fields.map(|field| quoted(&field)).collect::<Vec<_>>().join(","))
     }
 
-    fn with_content(&self, mut row: Value) -> Value {
+    fn json_line(&mut self, mut row: Value) -> std::io::Result<()> {
         if self.file.is_some() {
             row["sha256"] = self.content.as_str().into();
         }
-        row
+        writeln!(self.to, "{row}")
     }
 
     pub(super) fn finish(&mut self) -> Result<()> {
@@ -238,7 +198,6 @@ fn object(name: &str, answer: &Answer, top: usize) -> Value {
     row
 }
 
-/// `1 image`, `2 images`.
 fn images(count: usize) -> String {
     format!("{count} image{}", if count == 1 { "" } else { "s" })
 }
@@ -248,7 +207,6 @@ fn printable(name: &str) -> String {
     harmless(name).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// A CSV field.
 pub(super) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
@@ -270,7 +228,7 @@ fn format(args: &Args, out: &Output) -> Result<Option<Format>> {
             bail!("--out {}: expected a file that ends with .csv or .jsonl", path.display())
         }
         (asked, found) => {
-            if out.is_json() {
+            if out.is_json {
                 bail!("--json prints one document: give it without --out, or --out with --format jsonl");
             }
             Ok(asked.or(found))

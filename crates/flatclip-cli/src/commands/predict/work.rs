@@ -1,12 +1,11 @@
 //! From files to answers: images that may share calls of the tower in batches, decoded beside it; the others one by one.
 
 use super::continued::content_of;
+use crate::prelude::*;
 use flatclip::classify::{ViewPixels, batch_images};
 use flatclip::image::{DecodeOptions, ImageNotes, open_noted};
 use flatclip::{Answer, Classifier, Image, ImageInput, Result, Stream};
-use std::path::Path;
 
-/// How files are opened.
 pub(super) struct Opening<'a> {
     pub(super) classifier: &'a Classifier,
     pub(super) decode: DecodeOptions,
@@ -16,7 +15,6 @@ pub(super) struct Opening<'a> {
     pub(super) images: bool,
 }
 
-/// A file on its way to the tower.
 pub(super) struct Opened {
     /// Taken before the image is read: if it is replaced meanwhile, the row is known to be old.
     content: String,
@@ -30,17 +28,14 @@ enum Seen {
     Whole(Result<Image>, String),
 }
 
-/// An answered file.
 pub(super) struct Done {
     pub(super) content: String,
     pub(super) notes: ImageNotes,
-    /// Where it was asked for.
-    pub(super) image: Option<Image>,
-    pub(super) answer: Result<Answer>,
+    /// With the image where it was asked for.
+    pub(super) answer: Result<(Answer, Option<Image>)>,
 }
 
 impl Opening<'_> {
-    /// Files of a batch.
     pub(super) fn batch(&self) -> usize {
         if self.images || !self.classifier.takes_batches() { 1 } else { batch_images(self.classifier.views()) }
     }
@@ -67,26 +62,20 @@ impl Opening<'_> {
 
     /// The answers of a batch, in its order.
     pub(super) fn answer(&self, batch: Vec<Opened>, stream: &mut Stream) -> Vec<Done> {
-        let (mut about, mut views, mut done) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut about, mut views, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         for Opened { content, notes, seen } in batch {
+            about.push((content, notes));
             match seen {
-                Seen::Views(made) => {
-                    about.push((content, notes));
-                    views.push(made);
-                }
-                Seen::Whole(image, name) => {
-                    let answer = image.and_then(|image| Ok((stream.answer(ImageInput::Named(&image, &name))?, image)));
-                    let (answer, image) = match answer {
-                        Ok((answer, image)) => (Ok(answer), self.images.then_some(image)),
-                        Err(error) => (Err(error), None),
-                    };
-                    done.push(Done { content, notes, image, answer });
-                }
+                Seen::Views(made) => views.push(made),
+                Seen::Whole(image, name) => answers.push(image.and_then(|image| {
+                    let answer = stream.answer(ImageInput::Named(&image, &name))?;
+                    Ok((answer, self.images.then_some(image)))
+                })),
             }
         }
         // A batch is of one kind: this file or that has no other way through the tower than the rest.
-        let answers = self.classifier.answer_batch(views).into_iter().zip(about);
-        done.extend(answers.map(|(answer, (content, notes))| Done { content, notes, image: None, answer }));
-        done
+        let batched = self.classifier.answer_batch(views).into_iter();
+        answers.extend(batched.map(|answer| answer.map(|answer| (answer, None))));
+        about.into_iter().zip(answers).map(|((content, notes), answer)| Done { content, notes, answer }).collect()
     }
 }

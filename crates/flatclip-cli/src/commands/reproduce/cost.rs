@@ -1,44 +1,29 @@
 //! The estimated cost of a plan, and options that lower it.
 
+use super::Planned;
 use crate::commands::cache::size;
-use crate::output::Output;
-use anyhow::Result;
+use crate::prelude::*;
 use flatclip::Model;
-use flatclip_lab::reproduce::{Estimate, Plan, ReproduceRequest, State, Work, plan, prices};
+use flatclip_lab::reproduce::{Estimate, ReproduceRequest, State, Work, plan, prices};
 
 /// Above this, options that lower the cost are printed.
 const HOUR: f64 = 3600.0;
 
 /// Prints the sum by kind of work, and above an hour what each option would leave of it.
-pub(super) fn print(
-    request: &ReproduceRequest,
-    model: &Model,
-    (plan, states): (&Plan, &[State]),
-    prices: &[Estimate],
-    out: &Output,
-) -> Result<()> {
-    let mut table = out.table(&["work", "steps", "images", "encode", "compute", "disk"]);
-    let mut all = Estimate::default();
+pub(super) fn print(request: &ReproduceRequest, model: &Model, steps: &[Planned<'_>], out: &Output) -> Result<()> {
+    let (mut rows, mut sum) = (Vec::new(), Estimate::default());
     for (name, is_it) in KINDS {
-        let mine = plan
-            .steps
-            .iter()
-            .zip(prices)
-            .zip(states)
-            .filter(|((step, _), state)| is_it(&step.work) && **state != State::Done);
-        let (mut sum, mut count) = (Estimate::default(), 0);
-        for ((_, price), _) in mine {
-            sum += *price;
-            count += 1;
+        sum = Estimate::default();
+        let mine = steps.iter().filter(|step| *step.state != State::Done && is_it(&step.step.work));
+        let count = mine.map(|step| sum += *step.price).count();
+        if count > 0 || name == "all" {
+            let [encode, compute] = [sum.encode, sum.compute].map(duration);
+            rows.push([name.to_owned(), count.to_string(), sum.images.to_string(), encode, compute, size(sum.disk)]);
         }
-        if count > 0 {
-            table.add_row(line(name, count, &sum));
-        }
-        all += sum;
     }
-    table.add_row(line("all", states.iter().filter(|state| **state != State::Done).count(), &all));
-    out.line(format_args!("\n{table}"))?;
-    let total = all.seconds();
+    out.line("")?;
+    out.rows(&["work", "steps", "images", "encode", "compute", "disk"], rows)?;
+    let total = sum.seconds();
     out.line(format_args!("about {} on this machine at the current load", duration(total)))?;
     if total > HOUR {
         for (what, smaller) in savings(request) {
@@ -51,35 +36,20 @@ pub(super) fn print(
     Ok(())
 }
 
-/// Whether work is of a kind.
-type IsKind = fn(&Work) -> bool;
-
-/// The kinds of work by name.
-const KINDS: [(&str, IsKind); 5] = [
+const KINDS: [(&str, fn(&Work) -> bool); 6] = [
     ("tune", |work| matches!(work, Work::Tune(_))),
     ("statistics", |work| matches!(work, Work::Statistics(_))),
     ("evaluate", |work| matches!(work, Work::Evaluate(_))),
     ("sweep", |work| matches!(work, Work::Sweep(_))),
     ("landscape", |work| matches!(work, Work::Landscape(_))),
+    ("all", |_| true),
 ];
-
-fn line(name: &str, count: usize, price: &Estimate) -> [String; 6] {
-    [
-        name.to_owned(),
-        count.to_string(),
-        price.images.to_string(),
-        duration(price.encode),
-        duration(price.compute),
-        size(price.disk),
-    ]
-}
 
 fn priced(request: &ReproduceRequest, model: &Model) -> Result<f64> {
     let (plan, states) = plan(request, model)?;
     Ok(prices(request, model, (&plan, &states), &())?.iter().map(Estimate::seconds).sum())
 }
 
-/// Smaller requests, each with its flag.
 fn savings(request: &ReproduceRequest) -> Vec<(String, ReproduceRequest)> {
     let mut all = Vec::new();
     let mut offer = |what: &str, change: &dyn Fn(&mut ReproduceRequest)| {
@@ -101,7 +71,6 @@ fn savings(request: &ReproduceRequest) -> Vec<(String, ReproduceRequest)> {
     all
 }
 
-/// Seconds as people say them.
 pub(super) fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => format!("{:.0} ms", 1e3 * s),

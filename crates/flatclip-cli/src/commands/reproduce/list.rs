@@ -1,18 +1,13 @@
 //! `flatclip reproduce list`: the items, what each needs, and what of it is on disk.
 
-use crate::inputs::data::PlaceArgs;
-use crate::inputs::model::FindArgs;
-use crate::output::{Exit, Output};
-use anyhow::Result;
+use crate::prelude::*;
 use flatclip::methods::adapter;
 use flatclip_lab::data::{self, Split};
 use flatclip_lab::reproduce::Recipe;
-use serde_json::json;
 
-pub(crate) fn run(place: &PlaceArgs, find: &FindArgs, out: &Output) -> Result<Exit> {
+pub(crate) fn run(place: &PlaceArgs, find: &FindArgs, out: &Output) -> Result<()> {
     let recipes = Recipe::embedded()?;
-    let mut table = out.table(&["item", "shows", "needs"]);
-    let mut items = Vec::new();
+    let (mut rows, mut items) = (Vec::new(), Vec::new());
     for recipe in &recipes {
         let (there, missing) = on_disk(recipe, place)?;
         let model = find.builder(&recipe.model)?.offline(true).open(&()).is_ok();
@@ -34,7 +29,7 @@ pub(crate) fn run(place: &PlaceArgs, find: &FindArgs, out: &Output) -> Result<Ex
             needs.push("generated images for DiffTPT".to_owned());
         }
         let paper = Some(&recipe.paper).filter(|paper| !paper.is_empty());
-        table.add_row([
+        rows.push([
             recipe.name.clone(),
             paper.map_or(recipe.title.clone(), |paper| format!("{} ({paper})", recipe.title)),
             needs.join("; "),
@@ -44,8 +39,10 @@ pub(crate) fn run(place: &PlaceArgs, find: &FindArgs, out: &Output) -> Result<Ex
             "model_on_disk": model, "data_on_disk": there, "data_missing": missing, "tunes": tuned, "generated": generated,
         }));
     }
-    out.say(&json!({ "schema_version": 1, "items": items }), table)?;
-    Ok(Exit::Done)
+    if out.is_json {
+        return out.json(&json!({ "schema_version": 1, "items": items }));
+    }
+    out.rows(&["item", "shows", "needs"], rows)
 }
 
 /// Data sets of a recipe that can be opened, and those that cannot.

@@ -5,21 +5,15 @@ mod list;
 mod timing;
 mod typed;
 
-use crate::inputs::cache::CacheArgs;
-use crate::inputs::data::PlaceArgs;
-use crate::inputs::model::{FindArgs, PrecisionArg};
+use crate::inputs::model::{PRECISIONS, precision};
 use crate::inputs::shard;
-use crate::output::{Exit, Output};
-use crate::progress::Terminal;
-use anyhow::{Context as _, Result, bail};
+use crate::prelude::*;
 use flatclip::Model;
 use flatclip_lab::data::Split;
-use flatclip_lab::reproduce::{BENCH, Plan, Recipe, ReproduceRequest, Reproduced, State, plan, prices, reproduce};
-use serde_json::json;
+use flatclip_lab::reproduce::{BENCH, Estimate, Plan, Recipe, ReproduceRequest, Reproduced, State, Step};
+use flatclip_lab::reproduce::{plan, prices, reproduce};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-/// Options of `flatclip reproduce`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The item: table1 to table4, components, rho, rho-test, directions, kept, lambda, landscapes, efficiency, beyond, pocket; or `list`
@@ -37,8 +31,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     find: FindArgs,
     /// Arithmetic of the image tower
-    #[arg(long, env = "FLATCLIP_PRECISION", value_enum, default_value = "auto", value_name = "NAME")]
-    precision: PrecisionArg,
+    #[arg(long, env = "FLATCLIP_PRECISION", value_parser = PRECISIONS, default_value = "auto", value_name = "NAME")]
+    precision: String,
     #[command(flatten)]
     place: PlaceArgs,
     /// Only so many images of each data set, spread evenly; such runs lie apart from the whole ones
@@ -106,10 +100,8 @@ impl Args {
         for text in &self.prompts {
             let (name, file) =
                 text.split_once('=').with_context(|| format!("--prompt: expected NAME=FILE, found {text:?}"))?;
-            let file = Path::new(file);
-            prompts.insert(name.to_owned(), std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()));
+            prompts.insert(name.to_owned(), typed::absolute(Path::new(file)));
         }
-        let shard = self.shard.as_deref().map(|text| shard::read(text, |name| std::env::var(name).ok())).transpose()?;
         let out = self.out.clone().unwrap_or_else(|| PathBuf::from(format!("reproduce-{}", recipe.name)));
         Ok(ReproduceRequest {
             open: self.place.options(Split::Test)?,
@@ -121,7 +113,7 @@ impl Args {
             datasets: self.datasets.clone(),
             shots: self.shots,
             epochs: self.epochs,
-            shard,
+            shard: shard::read(self.shard.as_ref())?,
             prompts,
             text_features: self.text_features.clone(),
             generated: self.generated.clone(),
@@ -136,32 +128,22 @@ impl Args {
     fn model_name(&self, recipe: &Recipe) -> String {
         let name = self.model.as_deref().unwrap_or(&recipe.model);
         let path = Path::new(name);
-        let whole = path.exists().then(|| std::path::absolute(path).ok()).flatten();
-        whole.map_or_else(|| name.to_owned(), |path| path.display().to_string())
+        if path.exists() { typed::absolute(path).display().to_string() } else { name.to_owned() }
     }
 
     /// What every command of a plan is given as this one was.
-    fn shared_words(&self) -> Vec<(&'static str, String)> {
-        let mut words = Vec::new();
-        if self.precision != PrecisionArg::Auto {
-            words.push(("--precision", self.precision.precision().name().to_owned()));
-        }
-        if let Some(folder) = &self.find.model_dir {
-            words.push(("--model-dir", folder.display().to_string()));
-        }
-        if let Some(name) = &self.find.activation {
-            words.push(("--activation", name.clone()));
-        }
-        words
+    fn shared_words(&self) -> [(&'static str, Option<String>); 3] {
+        let precision = Some(&self.precision).filter(|name| *name != "auto").cloned();
+        let folder = self.find.model_dir.as_ref().map(|folder| folder.display().to_string());
+        [("--precision", precision), ("--model-dir", folder), ("--activation", self.find.activation.clone())]
     }
 
     /// The model; for a plan without it, random weights of its shape: they cost the same.
     fn model(&self, recipe: &Recipe, out: &Output) -> Result<Model> {
         let name = &self.model_name(recipe);
         let find = |name: &str, offline: bool| -> Result<Model> {
-            let builder = self.find.builder(name)?.precision(self.precision.precision());
-            let builder = if offline { builder.offline(true) } else { builder };
-            Ok(builder.load(&Terminal::new(out))?)
+            let builder = self.find.builder(name)?.precision(precision(&self.precision));
+            Ok(builder.offline(offline || self.find.offline).load(out)?)
         };
         match find(name, self.plan) {
             Ok(model) => {
@@ -181,51 +163,48 @@ impl Args {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if args.item.as_deref() == Some("list") {
-        return list::run(&args.place, &args.find, out);
+        return list::run(&args.place, &args.find, out).map(|()| Exit::Done);
     }
     let recipe = args.recipe()?;
     let model = args.model(&recipe, out)?;
     let request = args.request(recipe)?;
     if args.plan {
-        let (plan, states) = plan(&request, &model)?;
-        return show(&args, &request, &model, (&plan, &states), out);
+        return show(&args, &request, &model, out).map(|()| Exit::Done);
     }
-    timing::measure(&request, &model, args.precision, out)?;
-    let done = reproduce(&request, &model, &Terminal::with_interrupts(out)?)?;
+    timing::measure(&request, &model, precision(&args.precision), out)?;
+    let done = reproduce(&request, &model, out.interruptible()?)?;
     finish(&done, out)
 }
 
-fn show(
-    args: &Args,
-    request: &ReproduceRequest,
-    model: &Model,
-    (plan, states): (&Plan, &[State]),
-    out: &Output,
-) -> Result<Exit> {
+/// A step of the plan.
+struct Planned<'a> {
+    step: &'a Step,
+    state: &'a State,
+    price: &'a Estimate,
+    command: String,
+}
+
+fn show(args: &Args, request: &ReproduceRequest, model: &Model, out: &Output) -> Result<()> {
+    let (plan, states) = plan(request, model)?;
     out.note("measuring what an image, an answer and a step cost here: a minute or two for a large model ...");
-    let prices = prices(request, model, (plan, states), &Terminal::new(out))?;
+    let prices = prices(request, model, (&plan, &states), out)?;
     let name = &args.model_name(&request.recipe);
     let typed = typed::Commands { request, model: name, shared: args.shared_words() };
-    let commands: Vec<String> = plan.steps.iter().map(|step| typed.of(step)).collect();
-    if out.is_json() {
-        let steps = plan.steps.iter().zip(states).zip(commands.iter().zip(&prices));
-        let steps: Vec<_> = steps
-            .map(|((step, state), (command, price))| {
-                json!({
-                    "name": step.name, "dir": step.dir, "state": state, "command": command, "price": price,
-                    "seconds": price.seconds(),
-                })
-            })
-            .collect();
-        let Plan { left_out, absent, .. } = plan;
-        let folder = &request.out;
-        let whole =
-            json!({ "schema_version": 1, "folder": folder, "steps": steps, "left_out": left_out, "absent": absent });
-        out.json(&whole)?;
-        return Ok(Exit::Done);
+    let steps = plan.steps.iter().zip(&states).zip(&prices);
+    let steps: Vec<_> =
+        steps.map(|((step, state), price)| Planned { step, state, price, command: typed.of(step) }).collect();
+    if out.is_json {
+        let row = |Planned { step, state, price, command }: &Planned<'_>| {
+            let seconds = price.seconds();
+            json!({ "name": step.name, "dir": step.dir, "state": state, "command": command, "price": price, "seconds": seconds })
+        };
+        let steps: Vec<_> = steps.iter().map(row).collect();
+        return out.json(&json!({
+            "schema_version": 1, "folder": request.out, "steps": steps, "left_out": plan.left_out, "absent": plan.absent,
+        }));
     }
     out.line(format_args!("# in the item's folder\n{}", typed.enter()))?;
-    for ((step, state), (command, price)) in plan.steps.iter().zip(states).zip(commands.iter().zip(&prices)) {
+    for Planned { step, state, price, command } in &steps {
         let takes = cost::duration(price.seconds());
         let how_far = match state {
             State::Done => "done".to_owned(),
@@ -243,15 +222,14 @@ fn show(
     let (done, cannot) = (count(|s| *s == State::Done), count(|s| matches!(s, State::Absent(_))));
     let without = if cannot > 0 { format!(", {cannot} whose data are not here") } else { String::new() };
     out.note(format_args!("{} steps: {done} done{without}", states.len()));
-    cost::print(request, model, (plan, states), &prices, out)?;
+    cost::print(request, model, &steps, out)?;
     for (row, reason) in &plan.left_out {
         out.note(format_args!("skipped: {row}: {reason}"));
     }
-    say_absent(plan, out);
-    Ok(Exit::Done)
+    say_absent(&plan, out);
+    Ok(())
 }
 
-/// Which data sets are not there, and how to say where they are.
 fn say_absent(plan: &Plan, out: &Output) {
     for (data, reason) in &plan.absent {
         out.note(format_args!("not here: {data}: {reason}"));
@@ -275,5 +253,5 @@ fn finish(done: &Reproduced, out: &Output) -> Result<Exit> {
         out.warn(format_args!("{}{more}: not done: {reason}", names[0]));
     }
     say_absent(plan, out);
-    Ok(if open.is_empty() { Exit::Done } else { Exit::Counted })
+    Ok(Exit::unless(!open.is_empty()))
 }

@@ -1,11 +1,11 @@
 //! Time and memory of methods for an item that shows them: `flatclip bench`, which measures each in a process of its own.
 
-use crate::inputs::model::PrecisionArg;
-use crate::output::Output;
-use anyhow::{Context as _, Result, ensure};
+use crate::commands::bench::itself;
+use crate::prelude::*;
 use flatclip::Model;
+use flatclip::model::Precision;
 use flatclip_lab::reproduce::{BENCH, ReproduceRequest};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// The words of the command; `None` for an item that measures nothing.
 pub(super) fn words(request: &ReproduceRequest, model: &str) -> Option<Vec<String>> {
@@ -15,19 +15,13 @@ pub(super) fn words(request: &ReproduceRequest, model: &str) -> Option<Vec<Strin
     (!methods.is_empty()).then(|| words.map(str::to_owned).to_vec())
 }
 
-/// Measures what is not there yet.
-pub(super) fn measure(request: &ReproduceRequest, model: &Model, precision: PrecisionArg, out: &Output) -> Result<()> {
-    let Some(words) = words(request, model.name()) else { return Ok(()) };
-    let file = request.out.join(BENCH);
-    if file.is_file() {
-        return Ok(());
-    }
+pub(super) fn measure(request: &ReproduceRequest, model: &Model, precision: Precision, out: &Output) -> Result<()> {
+    let (file, words) = (request.out.join(BENCH), words(request, model.name()));
+    let Some(words) = words.filter(|_| !file.is_file()) else { return Ok(()) };
     out.note(format_args!("measuring {} methods, each in a process of its own ...", request.recipe.bench.len()));
-    let mut command = Command::new(std::env::current_exe().context("where is this program?")?);
-    command.args(&words).args(["--precision", precision.precision().name(), "--quiet"]);
-    let threads = rayon::current_num_threads().to_string();
-    command.args(["--threads", &threads, "--isa", flatclip_tensor::isa::current().name()]);
-    let ended = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    let mut command = itself()?;
+    command.args(&words).args(["--precision", precision.name()]);
+    let ended = command.stderr(Stdio::inherit()).output()?;
     ensure!(ended.status.success(), "flatclip {}: ended with {}", words.join(" "), ended.status);
     std::fs::create_dir_all(&request.out).with_context(|| request.out.display().to_string())?;
     Ok(flatclip::files::write_atomic(&file, &ended.stdout)?)

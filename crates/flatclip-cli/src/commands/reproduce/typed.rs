@@ -2,18 +2,17 @@
 //! records, wherever it lies.
 
 use crate::output::quoted;
+use crate::prelude::*;
 use flatclip::prompt::PromptKind;
 use flatclip::text::templates::Ensemble;
 use flatclip_lab::ViewChoice;
-use flatclip_lab::reproduce::{EvaluateWork, LandscapeWork, PromptSource, ReproduceRequest, Step, Work};
-use std::path::{Path, PathBuf};
+use flatclip_lab::reproduce::{EvaluateWork, PromptSource, ReproduceRequest, Step, Work};
 
-/// The commands of an item.
 pub(super) struct Commands<'a> {
     pub(super) request: &'a ReproduceRequest,
     pub(super) model: &'a str,
     /// Options of every command: arithmetic, cache.
-    pub(super) shared: Vec<(&'static str, String)>,
+    pub(super) shared: [(&'static str, Option<String>); 3],
 }
 
 impl Commands<'_> {
@@ -26,114 +25,90 @@ impl Commands<'_> {
     /// The command of a step, with everything quoted that a shell would break.
     pub(super) fn of(&self, step: &Step) -> String {
         let request = self.request;
-        let mut words = Words { out: request.out.clone(), ..Words::default() };
+        let (limit, errors) = (request.limit.or(request.recipe.limit), request.max_errors);
+        let mut words = Words { out: &request.out, list: vec!["flatclip".to_owned()] };
         match &step.work {
-            Work::Tune(tune) => {
-                words.command("tune").pair("--method", &tune.method).data(&[&tune.data]);
-                words.number("--shots", tune.shots).number("--held-out", tune.held_out).pair("--seed", tune.seed);
-                words.flag("--allow-fewer", tune.allow_fewer).pair("--max-errors", tune.max_errors);
-                if tune.search {
-                    words.pair("--search", "radius");
-                }
-                for (key, value) in tune.overrides.iter().flat_map(|table| settings(table, "")) {
-                    words.pair("--set", format!("{key}={value}"));
-                }
+            Work::Tune(work) => {
+                words.word("tune").pair("--method", &work.method).data(&[&work.data]).number("--shots", work.shots);
+                words.number("--held-out", work.held_out).pair("--seed", work.seed);
+                words.flag("--allow-fewer", work.allow_fewer).pair("--max-errors", work.max_errors);
+                words.number("--search", work.search.then_some("radius"));
+                work.overrides.iter().for_each(|table| words.settings(table));
             }
             Work::Statistics(work) => {
-                words.command("stats").data(&[&work.data]).prompt(&work.prompt).pair("--shots", work.shots);
-                words.pair("--seed", work.seed).pair("--max-errors", request.max_errors);
+                words.word("stats").data(&[&work.data]).prompt(&work.prompt).pair("--shots", work.shots);
+                words.pair("--seed", work.seed).pair("--max-errors", errors);
             }
-            Work::Evaluate(work) => evaluation(&mut words, work, request),
+            Work::Evaluate(work) => {
+                words.word("eval").pair("--method", &work.method).data(&[&work.data]).prompt(&work.prompt);
+                words.policy(work.policy).number("--views", work.views).pair("--seed", work.seed);
+                words.number("--order-seed", work.order_seed).number("--limit", limit);
+                words.number("--max-errors", Some(errors).filter(|&most| most != EVAL_MAX_ERRORS));
+                words.settings(&work.options);
+                words.path("--statistics", work.statistics.as_ref().map(|folder| folder.join(STATISTICS)));
+                words.path("--generated", request.generated.as_ref().filter(|_| work.method == "difftpt"));
+                words.number("--shard", work.shard.map(String::from));
+            }
             Work::Sweep(work) => {
-                let data: Vec<&String> = work.data.iter().collect();
-                words.command("sweep").pair("--method", &work.method).data(&data).prompt(&work.prompt);
-                words.policy(work.policy).number("--views", request.views.or(request.recipe.views));
-                words.pair("--seed", work.seed);
-                words.number("--limit", request.limit.or(request.recipe.limit));
+                words.word("sweep").pair("--method", &work.method).data(&Vec::from_iter(&work.data));
+                words.prompt(&work.prompt).policy(work.policy);
+                words.number("--views", request.views.or(request.recipe.views)).pair("--seed", work.seed);
+                words.number("--limit", limit);
                 for axis in &work.axes {
                     words.pair("--set", format!("{}={}", axis.key, axis.values.join(",")));
                 }
             }
-            Work::Landscape(work) => landscape(&mut words, work),
+            Work::Landscape(work) => {
+                words.word("landscape");
+                for (name, source) in &work.prompts {
+                    if let PromptSource::Tuned(path) | PromptSource::File(path) = source {
+                        words.pair("--prompt", format!("{name}={}", words.inside(path)));
+                    }
+                }
+                match work.shots {
+                    0 => words.pair("--first-of", spec(&work.data)),
+                    shots => words.data(&[&work.data]).pair("--shots", shots),
+                };
+                words.pair("--points", work.points).pair("--seed", work.seed);
+            }
         }
         self.finish(words, step)
     }
 
-    fn finish(&self, mut words: Words, step: &Step) -> String {
+    /// What all commands have, and where this one writes: `eval` puts a shard into a folder of its own, and `stats` writes a file.
+    fn finish(&self, mut words: Words<'_>, step: &Step) -> String {
         words.pair("--model", self.model);
         for (flag, value) in &self.shared {
-            words.pair(flag, value);
+            words.number(flag, value.as_ref());
         }
         let open = &self.request.open;
-        let places = [("--data-root", &open.root), ("--split-files", &open.split_files)];
-        for (flag, place) in places.into_iter().filter_map(|(flag, place)| Some((flag, place.as_ref()?))) {
-            words.path(flag, place);
-        }
+        words.path("--data-root", open.root.as_ref()).path("--split-files", open.split_files.as_ref());
         for (name, path) in &open.paths {
             words.pair("--path", format!("{name}={}", absolute(path).display()));
         }
         for switch in &self.request.compat {
             words.pair("--compat", switch);
         }
-        words.path("--out", &out_of(step));
+        words.path(
+            "--out",
+            match &step.work {
+                Work::Evaluate(EvaluateWork { shard: Some(_), .. }) => step.dir.parent().map(Path::to_path_buf),
+                Work::Statistics(_) => Some(step.dir.join(STATISTICS)),
+                _ => Some(step.dir.clone()),
+            },
+        );
         words.flag("--resume", !matches!(step.work, Work::Landscape(_) | Work::Statistics(_)));
         words.list.join(" ")
     }
 }
 
-/// A path that means the same in every folder.
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
-}
-
-/// `eval` puts a shard into a folder of its own, and `stats` writes a file.
-fn out_of(step: &Step) -> PathBuf {
-    match &step.work {
-        Work::Evaluate(EvaluateWork { shard: Some(_), .. }) => step.dir.parent().unwrap_or(&step.dir).to_path_buf(),
-        Work::Statistics(_) => step.dir.join("statistics.safetensors"),
-        _ => step.dir.clone(),
-    }
-}
-
-fn evaluation(words: &mut Words, work: &EvaluateWork, request: &ReproduceRequest) {
-    words.command("eval").pair("--method", &work.method).data(&[&work.data]).prompt(&work.prompt);
-    words.policy(work.policy).number("--views", work.views).pair("--seed", work.seed);
-    words.number("--order-seed", work.order_seed).number("--limit", request.limit.or(request.recipe.limit));
-    words.number("--max-errors", Some(request.max_errors).filter(|&most| most != EVAL_MAX_ERRORS));
-    for (key, value) in settings(&work.options, "") {
-        words.pair("--set", format!("{key}={value}"));
-    }
-    if let Some(folder) = &work.statistics {
-        words.path("--statistics", &folder.join("statistics.safetensors"));
-    }
-    if let Some(folder) = request.generated.as_ref().filter(|_| work.method == "difftpt") {
-        words.path("--generated", folder);
-    }
-    if let Some(shard) = work.shard {
-        words.pair("--shard", String::from(shard));
-    }
-}
-
 /// Unreadable samples at which `eval` stops by default.
 const EVAL_MAX_ERRORS: usize = 100;
+const STATISTICS: &str = "statistics.safetensors";
 
-fn landscape(words: &mut Words, work: &LandscapeWork) {
-    words.command("landscape");
-    for (name, source) in &work.prompts {
-        match source {
-            PromptSource::Tuned(path) | PromptSource::File(path) => {
-                let path = words.inside(path);
-                words.pair("--prompt", format!("{name}={path}"))
-            }
-            _ => words,
-        };
-    }
-    if work.shots > 0 {
-        words.data(&[&work.data]).pair("--shots", work.shots);
-    } else {
-        words.pair("--first-of", spec(&work.data));
-    }
-    words.pair("--points", work.points).pair("--seed", work.seed);
+/// A path that means the same in every folder.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
 /// A data set by a name that means the same in every folder.
@@ -156,33 +131,36 @@ fn settings(table: &toml::Table, prefix: &str) -> Vec<(String, String)> {
     table.iter().flat_map(entry).collect()
 }
 
-/// The words of a command line.
-#[derive(Default)]
-struct Words {
+struct Words<'a> {
     list: Vec<String>,
-    /// The item's folder, in which the command is typed.
-    out: PathBuf,
+    out: &'a Path,
 }
 
-impl Words {
-    fn command(&mut self, verb: &str) -> &mut Self {
-        self.list.extend(["flatclip".to_owned(), verb.to_owned()]);
+impl Words<'_> {
+    fn word(&mut self, word: &str) -> &mut Self {
+        self.list.push(word.to_owned());
         self
     }
 
     fn pair(&mut self, flag: &str, value: impl ToString) -> &mut Self {
-        self.list.extend([flag.to_owned(), quoted(&value.to_string())]);
-        self
+        self.word(flag).word(&quoted(&value.to_string()))
     }
 
-    fn path(&mut self, flag: &str, value: &Path) -> &mut Self {
-        let value = self.inside(value);
-        self.pair(flag, value)
+    fn number(&mut self, flag: &str, value: Option<impl ToString>) -> &mut Self {
+        match value {
+            Some(value) => self.pair(flag, value),
+            None => self,
+        }
+    }
+
+    fn path(&mut self, flag: &str, value: Option<impl AsRef<Path>>) -> &mut Self {
+        let value = value.map(|path| self.inside(path.as_ref()));
+        self.number(flag, value)
     }
 
     /// A path as it is typed in the item's folder.
     fn inside(&self, path: &Path) -> String {
-        path.strip_prefix(&self.out).map_or_else(|_| absolute(path), Path::to_path_buf).display().to_string()
+        path.strip_prefix(self.out).map_or_else(|_| absolute(path), Path::to_path_buf).display().to_string()
     }
 
     fn data(&mut self, specs: &[&String]) -> &mut Self {
@@ -190,16 +168,14 @@ impl Words {
         self.pair("--data", named.join(","))
     }
 
-    fn number<T: ToString>(&mut self, flag: &str, value: Option<T>) -> &mut Self {
-        match value {
-            Some(value) => self.pair(flag, value),
-            None => self,
+    fn settings(&mut self, table: &toml::Table) {
+        for (key, value) in settings(table, "") {
+            self.pair("--set", format!("{key}={value}"));
         }
     }
 
     fn flag(&mut self, flag: &str, on: bool) -> &mut Self {
-        self.list.extend(on.then(|| flag.to_owned()));
-        self
+        if on { self.word(flag) } else { self }
     }
 
     fn policy(&mut self, policy: ViewChoice) -> &mut Self {
@@ -217,12 +193,12 @@ impl Words {
             PromptSource::Text(text) => self.pair("--template", text),
             PromptSource::Described(word, file) => {
                 let text = if word == "own" { PromptSource::OwnTemplates } else { PromptSource::Text(word.clone()) };
-                self.prompt(&text).path("--descriptions", file)
+                self.prompt(&text).path("--descriptions", Some(file))
             }
-            PromptSource::Tuned(dir) => self.path("--prompt", dir),
+            PromptSource::Tuned(dir) => self.path("--prompt", Some(dir)),
             PromptSource::File(path) => {
                 let is_prompt = flatclip::Prompt::open(path).is_ok_and(|prompt| prompt.kind() != PromptKind::Features);
-                self.path(if is_prompt { "--prompt" } else { "--text-features" }, path)
+                self.path(if is_prompt { "--prompt" } else { "--text-features" }, Some(path))
             }
         }
     }
