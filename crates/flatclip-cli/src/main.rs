@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "otel")]
     traces::end();
     match done {
-        Ok(exit) => exit.code(),
+        Ok(exit) => ExitCode::from(exit as u8),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             out.error(&error);

@@ -13,26 +13,17 @@ use std::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// All done.
-    Done,
+    Done = 0,
     /// Finished, with failures that were counted and listed.
-    Counted,
+    Counted = 1,
     /// None of the images could be read.
-    Unread,
+    Unread = 3,
 }
 
 impl Exit {
     /// `Done`, unless something failed.
     pub(crate) fn unless(failed: bool) -> Self {
         if failed { Self::Counted } else { Self::Done }
-    }
-
-    pub(crate) fn code(self) -> ExitCode {
-        match self {
-            Self::Done => ExitCode::SUCCESS,
-            Self::Counted => ExitCode::from(1),
-            Self::Unread => ExitCode::from(3),
-        }
     }
 
     /// The code of an error: 128 + n after signal n, 4 for a full disk, 3 for an image that cannot be read, else 2.
@@ -45,11 +36,11 @@ impl Exit {
             Some(known) => system_kind(known),
             None => cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind),
         });
-        match (kind, code) {
-            (Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge), _) => ExitCode::from(4),
-            (_, "image.unreadable") => ExitCode::from(3),
-            _ => ExitCode::from(2),
-        }
+        ExitCode::from(match (kind, code) {
+            (Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge), _) => 4,
+            (_, "image.unreadable") => 3,
+            _ => 2,
+        })
     }
 }
 

@@ -118,7 +118,27 @@ fn methods(args: &Args, request: &BenchRequest, out: &Output) -> Result<()> {
             }
         }
     }
-    report_methods(args, request, &done, &refused, out)
+    if out.is_json {
+        let refused: Vec<_> =
+            refused.iter().map(|(name, reason)| json!({ "method": name, "reason": reason })).collect();
+        return out.json(&json!({
+            "setting": request.setting(), "classes": args.classes, "processes": "one per row", "methods": done,
+            "refused": refused,
+        }));
+    }
+    let row = |t: &MethodTiming| {
+        let [median, fastest, slowest, added, once] = [t.median, t.fastest, t.slowest, t.added, t.prepare].map(seconds);
+        let (views, ratio, peak) = (t.views.to_string(), format!("{:.3}", t.ratio), megabytes(t.peak_rss_mb));
+        [t.method.clone(), views, median, fastest, slowest, added, ratio, once, peak, t.stand_ins.join("; ")]
+    };
+    let header =
+        ["method", "views", "per image", "fastest", "slowest", "added", "x encode", "once", "peak RSS", "stand-ins"];
+    out.rows(&header, done.iter().map(row))?;
+    out.line(format_args!(
+        "\nper image: {} views encoded and answered for, K={}, median of {}; added: by the adapter, after the encoding; x encode: per image \
+         against encoding the same views, in turns; once: per prompt and class list; peak RSS: each row in a process of its own, weights included",
+        args.views, args.classes, args.repeats
+    ))
 }
 
 /// This program, to run in a process of its own with the same threads and instructions.
@@ -147,36 +167,6 @@ fn alone(args: &Args, request: &BenchRequest, name: &str) -> Result<Result<Metho
     }
     ensure!(ended.status.success(), "{name}: its process ended with {}: {said}", ended.status);
     Ok(Ok(serde_json::from_slice(&ended.stdout).with_context(|| format!("{name}: its process gave no row"))?))
-}
-
-fn report_methods(
-    args: &Args,
-    request: &BenchRequest,
-    timings: &[MethodTiming],
-    refused: &[(String, String)],
-    out: &Output,
-) -> Result<()> {
-    if out.is_json {
-        let refused: Vec<_> =
-            refused.iter().map(|(name, reason)| json!({ "method": name, "reason": reason })).collect();
-        return out.json(&json!({
-            "setting": request.setting(), "classes": args.classes, "processes": "one per row", "methods": timings,
-            "refused": refused,
-        }));
-    }
-    let row = |t: &MethodTiming| {
-        let [median, fastest, slowest, added, once] = [t.median, t.fastest, t.slowest, t.added, t.prepare].map(seconds);
-        let (views, ratio, peak) = (t.views.to_string(), format!("{:.3}", t.ratio), megabytes(t.peak_rss_mb));
-        [t.method.clone(), views, median, fastest, slowest, added, ratio, once, peak, t.stand_ins.join("; ")]
-    };
-    let header =
-        ["method", "views", "per image", "fastest", "slowest", "added", "x encode", "once", "peak RSS", "stand-ins"];
-    out.rows(&header, timings.iter().map(row))?;
-    out.line(format_args!(
-        "\nper image: {} views encoded and answered for, K={}, median of {}; added: by the adapter, after the encoding; x encode: per image \
-         against encoding the same views, in turns; once: per prompt and class list; peak RSS: each row in a process of its own, weights included",
-        args.views, args.classes, args.repeats
-    ))
 }
 
 fn megabytes(value: Option<f64>) -> String {

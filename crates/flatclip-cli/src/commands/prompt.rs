@@ -13,17 +13,14 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// What a prompt is and how it was made
-    Show(Show),
+    Show {
+        /// A prompt file or the directory of a tuning run
+        prompt: PathBuf,
+    },
     /// Take over a checkpoint of CoOp, CoCoOp or MaPLe (model.pth.tar-N), or Tip-Adapter's keys
     Import(Import),
     /// Write the text features of a class list, [classes, width], for other programs
     Export(Export),
-}
-
-#[derive(clap::Args)]
-struct Show {
-    /// A prompt file or the directory of a tuning run
-    prompt: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -67,7 +64,7 @@ struct Export {
 
 pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
     match args.command {
-        Command::Show(args) => show(&Prompt::open(&args.prompt)?, out),
+        Command::Show { prompt } => show(&Prompt::open(&prompt)?, out),
         Command::Import(args) => {
             take_over(&args, out)?.save(&args.out)?;
             show(&Prompt::load(&args.out)?, out)

@@ -79,9 +79,10 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     ensure!(!args.runs.is_empty(), "which runs? give run directories or a folder that holds some");
     let (others, folders) = findings(&args.runs)?;
     let (mut runs, unfinished) = if folders.is_empty() { (Vec::new(), 0) } else { read(&folders, out)? };
-    args.order().sort(&mut runs);
+    let order = if args.order == "given" { RowOrder::Given } else { RowOrder::Paper };
+    order.sort(&mut runs);
     ensure!(!runs.is_empty() || !others.is_empty(), "no finished run, landscape or analysis among the given ones");
-    let mut tables = if runs.is_empty() { Vec::new() } else { tables(&args, &runs)? };
+    let mut tables = if runs.is_empty() { Vec::new() } else { tables(&args, &runs, order)? };
     let of_runs = tables.clone();
     tables.extend(others.iter().flat_map(|section| section.tables.clone()).map(|table| (TableKind::Findings, table)));
     tables.retain(|(kind, _)| args.table.is_empty() || args.table.iter().any(|name| name == kind.name()));
@@ -109,12 +110,6 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     Ok(Exit::unless(unfinished > 0 || runs.iter().any(|run| run.summary.failed > 0)))
 }
 
-impl Args {
-    fn order(&self) -> RowOrder {
-        if self.order == "given" { RowOrder::Given } else { RowOrder::Paper }
-    }
-}
-
 fn read(paths: &[PathBuf], out: &Output) -> Result<(Vec<Run>, usize)> {
     let (mut runs, mut unfinished) = (Vec::new(), 0);
     for path in find_runs(paths)? {
@@ -130,10 +125,9 @@ fn read(paths: &[PathBuf], out: &Output) -> Result<(Vec<Run>, usize)> {
     Ok((runs, unfinished))
 }
 
-fn tables(args: &Args, runs: &[Run]) -> Result<Vec<(TableKind, Table)>> {
-    let order = args.order().note();
+fn tables(args: &Args, runs: &[Run], order: RowOrder) -> Result<Vec<(TableKind, Table)>> {
     let ordered = |mut table: Table| {
-        table.notes.push(order.into());
+        table.notes.push(order.note().into());
         table
     };
     let mut tables = vec![(TableKind::Methods, ordered(benchmark_table(runs, "Methods by data sets")))];

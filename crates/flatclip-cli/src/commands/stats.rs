@@ -1,7 +1,6 @@
 //! `flatclip stats`: token statistics of training images for PromptAlign, computed or taken over.
 
 use crate::prelude::*;
-use flatclip::methods::statistics::SourceStatistics;
 use flatclip::{Prompt, import_statistics, save_statistics};
 use flatclip_lab::data::Split;
 use flatclip_lab::{StatisticsRequest, statistics};
@@ -46,7 +45,19 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let (statistics, unreadable) = match (&args.import_means, &args.import_variances) {
         (Some(means), Some(variances)) => (import_statistics(means, variances)?, 0),
-        _ => compute(&args, out)?,
+        _ => {
+            let request = StatisticsRequest {
+                prompt: args.prompt.as_deref().map(Prompt::open).transpose()?,
+                shots: args.shots,
+                seed: args.seed,
+                max_errors: args.max_errors,
+                exif: args.decode.exif(),
+            };
+            let spec = args.data.as_deref().context("--data: which training images?")?;
+            let dataset = args.place.open(spec, args.split, None, out)?;
+            let (statistics, unreadable) = statistics(&request, &args.model.load(out)?, &dataset, out)?;
+            (statistics, unreadable.len())
+        }
     };
     save_statistics(&args.out, &statistics)?;
     let (blocks, tokens, width) = (statistics.means.len(), statistics.means[0].rows(), statistics.means[0].cols());
@@ -61,19 +72,4 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     let file = args.out.display();
     out.say(&document, format_args!("{file}: {blocks} blocks, {tokens} tokens of width {width}, {of}"))?;
     Ok(Exit::unless(unreadable > 0))
-}
-
-fn compute(args: &Args, out: &Output) -> Result<(SourceStatistics, usize)> {
-    let spec = args.data.as_deref().context("--data: which training images?")?;
-    let request = StatisticsRequest {
-        prompt: args.prompt.as_deref().map(Prompt::open).transpose()?,
-        shots: args.shots,
-        seed: args.seed,
-        max_errors: args.max_errors,
-        exif: args.decode.exif(),
-    };
-    let dataset = args.place.open(spec, args.split, None, out)?;
-    let model = args.model.load(out)?;
-    let (statistics, unreadable) = statistics(&request, &model, &dataset, out)?;
-    Ok((statistics, unreadable.len()))
 }

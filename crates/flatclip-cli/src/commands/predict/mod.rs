@@ -12,7 +12,6 @@ use crate::prelude::*;
 use flatclip::classify::in_batches;
 use flatclip::image::views::ViewPolicy;
 use flatclip::image::{DecodeOptions, ImageChanges, open_noted};
-use flatclip::methods::Kind;
 use flatclip::settings::parse_settings;
 use flatclip::{Classifier, Model, Progress as _, Prompt};
 use rows::{Format, Rows};
@@ -247,14 +246,4 @@ fn settings(args: &Args, classifier: &Classifier, model: &Model) -> Result<toml:
     ];
     table.extend(strings.into_iter().map(|(key, value)| (key.to_owned(), value.into())));
     Ok(table)
-}
-
-/// A stream cannot be continued without what it has learned.
-fn check_continues(classifier: &Classifier, path: &Path) -> Result<()> {
-    let (method, path) = (classifier.method(), path.display());
-    ensure!(
-        classifier.kind() != Kind::Online,
-        "{path}: {method} learns from its stream, so a file cannot be continued; give another --out"
-    );
-    Ok(())
 }

@@ -4,6 +4,7 @@ use super::Args;
 use super::continued::{Continued, continued};
 use crate::output::{Output, harmless};
 use crate::prelude::*;
+use flatclip::methods::Kind;
 use flatclip::{Answer, Classifier, Model};
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
@@ -84,7 +85,13 @@ impl<'a> Rows<'a> {
             let Continued { file, done, had, replaced } =
                 continued(path, &settings, matches!(rows.layout, Layout::Csv), files)?;
             if had > 0 {
-                super::check_continues(classifier, path)?;
+                // A stream cannot be continued without what it has learned.
+                ensure!(
+                    classifier.kind() != Kind::Online,
+                    "{}: {} learns from its stream, so a file cannot be continued; give another --out",
+                    path.display(),
+                    classifier.method()
+                );
                 out.note(format_args!("{}: {} answered already, skipped", path.display(), images(done.len())));
                 fresh = false;
             }

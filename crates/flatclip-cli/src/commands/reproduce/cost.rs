@@ -36,7 +36,9 @@ pub(super) fn print(request: &ReproduceRequest, model: &Model, steps: &[Planned<
     Ok(())
 }
 
-const KINDS: [(&str, fn(&Work) -> bool); 6] = [
+type IsKind = fn(&Work) -> bool;
+
+const KINDS: [(&str, IsKind); 6] = [
     ("tune", |work| matches!(work, Work::Tune(_))),
     ("statistics", |work| matches!(work, Work::Statistics(_))),
     ("evaluate", |work| matches!(work, Work::Evaluate(_))),
