@@ -1,7 +1,6 @@
 //! `flatclip analyze`: what the paper's theory says of sharpness scores, measured on two data sets and on the training images.
 
 use crate::prelude::*;
-use flatclip::settings::parse_settings;
 use flatclip_lab::data::{self, Split};
 use flatclip_lab::{AnalyzeRequest, analyze};
 

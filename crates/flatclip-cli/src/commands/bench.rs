@@ -114,13 +114,11 @@ fn methods(args: &Args, request: &BenchRequest, out: &Output) -> Result<()> {
             Ok(row) => done.push(row),
             Err(reason) => {
                 out.warn(format_args!("{name} was not measured: {reason}"));
-                refused.push((name, reason));
+                refused.push(json!({ "method": name, "reason": reason }));
             }
         }
     }
     if out.is_json {
-        let refused: Vec<_> =
-            refused.iter().map(|(name, reason)| json!({ "method": name, "reason": reason })).collect();
         return out.json(&json!({
             "setting": request.setting(), "classes": args.classes, "processes": "one per row", "methods": done,
             "refused": refused,

@@ -168,7 +168,7 @@ fn export(folder: &Path, id: &str, file: &Path, out: &Output) -> Result<()> {
     let right = file.extension().is_some_and(|ending| ending == "safetensors");
     ensure!(right, "--out {}: expected a file that ends with .safetensors", file.display());
     let (bytes, samples) = cache::export(folder, id)?;
-    flatclip::files::write_atomic(file, &bytes)?;
+    write_atomic(file, &bytes)?;
     let document = json!({ "schema_version": 1, "out": file, "samples": samples });
     out.say(&document, format_args!("{}: {samples} samples", file.display()))
 }

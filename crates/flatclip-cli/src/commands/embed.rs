@@ -3,7 +3,6 @@
 use crate::inputs::images::{self, changes_line};
 use crate::prelude::*;
 use flatclip::classify::{batch_images, in_batches};
-use flatclip::files::write_atomic;
 use flatclip::image::{ImageChanges, ImageNotes, open_noted};
 use flatclip::model::Features;
 use flatclip::prompt::{named_features_bytes, npy_bytes};
@@ -79,9 +78,8 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
 fn print(args: &Args, found: &Embedded, features: &Matrix, out: &Output) -> Result<()> {
     let rows = found.names.iter().zip(features.iter_rows());
     if out.is_json {
-        let failure =
-            |(name, e): &(String, flatclip::Error)| json!({ "input": name, "error": e.to_string(), "code": e.code() });
-        let failures: Vec<_> = found.failures.iter().map(failure).collect();
+        let row = |(name, e): &(_, flatclip::Error)| json!({ "input": name, "error": e.to_string(), "code": e.code() });
+        let failures: Vec<_> = found.failures.iter().map(row).collect();
         let rows: Vec<_> = rows.map(|(name, row)| json!({ "input": name, "features": row })).collect();
         return out.json(&json!({
             "schema_version": 1, "model": args.model.name(), "unit_norm": !args.raw, "results": rows, "failures": failures,

@@ -7,7 +7,6 @@ use crate::prelude::*;
 use flatclip::Prompt;
 use flatclip::methods::Confidence;
 use flatclip::prompt::read_text_bank;
-use flatclip::settings::parse_settings;
 use flatclip::text::templates::Ensemble;
 use flatclip_lab::data::Dataset;
 use flatclip_lab::eval::{Subject, cache::Imported};
@@ -306,11 +305,10 @@ fn is_vote_share(run: &EvaluatedRun) -> bool {
 
 /// Views of an image that the method uses, of those that were made.
 fn views(run: &EvaluatedRun) -> String {
+    let (made, used) = (run.views, run.timing.views_used);
     match run.summary.mean_views {
-        Some(mean) => format!("{mean:.1} of {}", run.views),
-        None if (1..run.views).contains(&run.timing.views_used) => {
-            format!("{} of {}", run.timing.views_used, run.views)
-        }
-        None => run.views.to_string(),
+        Some(mean) => format!("{mean:.1} of {made}"),
+        None if (1..made).contains(&used) => format!("{used} of {made}"),
+        None => made.to_string(),
     }
 }

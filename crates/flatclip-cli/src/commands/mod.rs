@@ -1,16 +1,15 @@
 //! One file per verb.
 
+mod about;
 mod analyze;
 mod bench;
 mod cache;
-mod config;
 mod convert;
 mod data;
 mod demo;
 mod embed;
 mod eval;
 mod landscape;
-mod manual;
 mod methods;
 mod models;
 mod pocket;
@@ -18,13 +17,11 @@ mod predict;
 mod prompt;
 mod report;
 mod reproduce;
-mod schema;
 #[cfg(feature = "serve")]
 mod serve;
 mod stats;
 mod sweep;
 mod tune;
-mod version;
 
 use crate::output::{Exit, Output};
 use clap::Subcommand;
@@ -38,9 +35,9 @@ pub(crate) enum Command {
     /// Manage the feature cache: list, export and remove entries
     Cache(cache::Args),
     /// Generate shell completions for bash, zsh, fish, elvish or powershell
-    Completions(manual::CompletionArgs),
+    Completions(about::CompletionArgs),
     /// Show the options of methods with their defaults, or the settings of a run
-    Config(config::Args),
+    Config(about::ConfigArgs),
     /// Write a checkpoint in canonical form: one safetensors file with OpenAI's tensor names
     Convert(convert::Args),
     /// List and check data sets on disk
@@ -54,7 +51,7 @@ pub(crate) enum Command {
     /// Compute loss surfaces around a prompt, over a few-shot set or over single views of an image
     Landscape(landscape::Args),
     /// Generate manual pages
-    Man(manual::Args),
+    Man(about::ManualArgs),
     /// List known models, or describe a checkpoint
     Models(models::Args),
     /// Export images of the synthetic pocket dataset
@@ -66,7 +63,7 @@ pub(crate) enum Command {
     /// Reproduce the tables and figures of the paper: plan, run, resume, compare with published numbers
     Reproduce(reproduce::Args),
     /// Print the JSON schema of a command's output
-    Schema(schema::Args),
+    Schema(about::SchemaArgs),
     /// Serve predictions over HTTP, with a web page that shows the selected views
     #[cfg(feature = "serve")]
     Serve(serve::Args),
@@ -81,7 +78,7 @@ pub(crate) enum Command {
     /// List methods, or show one with its options, cost and reference
     Methods(methods::Args),
     /// Show the version and the instruction set in use
-    Version(version::Args),
+    Version,
 }
 
 impl Command {
@@ -98,20 +95,20 @@ impl Command {
             Self::Analyze(args) => analyze::run(args, out)?,
             Self::Bench(args) => bench::run(args, out)?,
             Self::Cache(args) => cache::run(args, out)?,
-            Self::Completions(args) => manual::completions(args, out)?,
-            Self::Config(args) => config::run(args, out)?,
+            Self::Completions(args) => about::completions(args, out)?,
+            Self::Config(args) => about::config(args, out)?,
             Self::Convert(args) => convert::run(args, out)?,
             Self::Demo(args) => demo::run(args, out)?,
             Self::Landscape(args) => landscape::run(args, out)?,
-            Self::Man(args) => manual::run(args, out)?,
+            Self::Man(args) => about::manual(args, out)?,
             Self::Models(args) => models::run(args, out)?,
             Self::Pocket(args) => pocket::run(args, out)?,
-            Self::Schema(args) => schema::run(args, out)?,
+            Self::Schema(args) => about::schema(args, out)?,
             #[cfg(feature = "serve")]
             Self::Serve(args) => serve::run(args, out)?,
             Self::Prompt(args) => prompt::run(args, out)?,
             Self::Methods(args) => methods::run(args, out)?,
-            Self::Version(args) => version::run(args, out)?,
+            Self::Version => about::version(out)?,
             Self::Data(args) => return data::run(args, out),
             Self::Embed(args) => return embed::run(args, out),
             Self::Eval(args) => return eval::run(args, out),

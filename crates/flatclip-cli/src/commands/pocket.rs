@@ -3,7 +3,6 @@
 use crate::prelude::*;
 use clap::Subcommand;
 use flatclip::Progress as _;
-use flatclip::files::write_atomic;
 use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw, png, scene, sheet};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -104,7 +104,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     }
     if let Some(path) = &args.html {
         let page = Page::of_report(&runs, of_runs, others, args.confusion.is_some())?;
-        flatclip::files::write_atomic(path, page.to_html().as_bytes())?;
+        write_atomic(path, page.to_html().as_bytes())?;
         out.note(format_args!("page: {}", path.display()));
     }
     Ok(Exit::unless(unfinished > 0 || runs.iter().any(|run| run.summary.failed > 0)))
@@ -170,7 +170,7 @@ fn write_tables(folder: &Path, tables: &[(TableKind, Table)], format: &str) -> R
         let count = if same > 0 { format!("-{}", same + 1) } else { String::new() };
         let (text, ending) = written(table, format);
         let path = folder.join(format!("{}{count}.{ending}", kind.name()));
-        flatclip::files::write_atomic(&path, text.as_bytes())?;
+        write_atomic(&path, text.as_bytes())?;
     }
     Ok(())
 }

@@ -3,7 +3,6 @@
 use crate::inputs::model::PRECISIONS;
 use crate::prelude::*;
 use flatclip::model::Precision;
-use flatclip::settings::parse_settings;
 use flatclip_lab::data::Split;
 use flatclip_lab::data::few_shot::Sampler;
 use flatclip_lab::train::LossAndAccuracy;

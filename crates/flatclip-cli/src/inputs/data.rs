@@ -1,7 +1,7 @@
 //! `--data`, `--data-root`, `--cache` and what belongs to them.
 
 use crate::output::Output;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use flatclip_lab::data::{self, Compat, Dataset, Known, Note, OpenOptions, Split};
 use std::path::PathBuf;
 
@@ -52,9 +52,8 @@ impl PlaceArgs {
             ..OpenOptions::default()
         };
         for text in &self.paths {
-            let Some((name, dir)) = text.split_once('=') else {
-                bail!("--path: expected NAME=DIR, found {text:?}");
-            };
+            let (name, dir) =
+                text.split_once('=').with_context(|| format!("--path: expected NAME=DIR, found {text:?}"))?;
             if Known::find(name).is_none() {
                 bail!("--path: {name:?} is not a known data set; `flatclip data ls` lists them");
             }

@@ -82,13 +82,13 @@ pub(crate) fn say_radius_units(prompt: &Prompt, method: &str, options: &toml::Ta
     let asked = options.get("radius_unit").and_then(toml::Value::as_str).or_else(|| unit(options.get("stss")));
     let asked = asked.unwrap_or(ABSOLUTE);
     if tuned != asked {
-        let said =
+        let say =
             |unit| if unit == ABSOLUTE { "in the units of the context" } else { "relative to the context's norm" };
         out.warn(format_args!(
             "the sapt prompt was tuned with a radius {}, and stss takes its radius {}: the two are not the same distance; \
              --set stss.radius_unit={tuned} takes them alike",
-            said(tuned),
-            said(asked)
+            say(tuned),
+            say(asked)
         ));
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn continued(path: &Path, settings: &toml::Table, csv: bool, files: &
     let mut file = open()?;
     let text = std::fs::read_to_string(path).with_context(at)?;
     if text.is_empty() {
-        flatclip::files::write_atomic(&beside, toml::to_string(settings)?.as_bytes())?;
+        write_atomic(&beside, toml::to_string(settings)?.as_bytes())?;
         return Ok(Continued { file, done: HashMap::new(), had: 0, replaced: 0 });
     }
     let stored: toml::Table = match std::fs::read_to_string(&beside) {
@@ -45,15 +45,14 @@ pub(super) fn continued(path: &Path, settings: &toml::Table, csv: bool, files: &
     let now: HashMap<String, String> =
         named.filter(|(name, _)| known.contains(name.as_str())).map(|(name, file)| (name, content_of(file))).collect();
     // What is not asked for now stays as it is.
-    let stands =
-        |row: &Row<'_>| now.get(&row.image).is_none_or(|content| *content == row.content && !content.is_empty());
+    let stands = |r: &Row<'_>| now.get(&r.image).is_none_or(|content| *content == r.content && !content.is_empty());
     let images = |rows: &[Row<'_>]| rows.iter().filter(|row| !row.image.is_empty()).count();
     let had = images(&rows);
     let rows: Vec<Row<'_>> = rows.into_iter().filter(|row| row.image.is_empty() || stands(row)).collect();
     let replaced = had - images(&rows);
     if replaced > 0 {
         let text: String = rows.iter().map(|row| row.text).collect();
-        flatclip::files::write_atomic(path, text.as_bytes())?;
+        write_atomic(path, text.as_bytes())?;
         file = open()?;
     } else {
         file.set_len(whole.len() as u64).with_context(at)?;

@@ -1,7 +1,6 @@
 //! Why: the views of an image with their scores, as a table and as a contact sheet.
 
 use crate::prelude::*;
-use flatclip::files::write_atomic;
 use flatclip::{Answer, Classifier, Image, ViewScore};
 
 /// Columns of a sheet, and the side of a view in it.

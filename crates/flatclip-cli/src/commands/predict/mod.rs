@@ -12,7 +12,6 @@ use crate::prelude::*;
 use flatclip::classify::in_batches;
 use flatclip::image::views::ViewPolicy;
 use flatclip::image::{DecodeOptions, ImageChanges, open_noted};
-use flatclip::settings::parse_settings;
 use flatclip::{Classifier, Model, Progress as _, Prompt};
 use rows::{Format, Rows};
 use std::sync::Arc;

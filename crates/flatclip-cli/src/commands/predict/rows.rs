@@ -16,9 +16,9 @@ pub(crate) enum Format {
     Jsonl,
 }
 
-pub(super) struct Rows<'a> {
+pub(super) struct Rows {
     layout: Layout,
-    to: Box<dyn Write + 'a>,
+    to: Box<dyn Write>,
     /// The file, where rows go to one that can be continued.
     pub(super) file: Option<PathBuf>,
     /// The images that the file has rows of, as they are now, and their content (SHA-256).
@@ -41,13 +41,10 @@ enum Layout {
     Csv,
     Jsonl,
     /// One JSON document, written piece by piece.
-    Document {
-        method: &'static str,
-        model: String,
-    },
+    Document,
 }
 
-impl<'a> Rows<'a> {
+impl Rows {
     pub(super) fn open(
         args: &Args,
         classifier: &Classifier,
@@ -55,18 +52,15 @@ impl<'a> Rows<'a> {
         files: &[PathBuf],
         out: &Output,
     ) -> Result<Self> {
-        let widest =
-            |names: &mut dyn Iterator<Item = String>| names.map(|name| name.chars().count()).max().unwrap_or(0);
+        let wide = |names: &mut dyn Iterator<Item = String>| names.map(|name| name.chars().count()).max().unwrap_or(0);
         let layout = match format(args, out)? {
             Some(Format::Csv) => Layout::Csv,
             Some(Format::Jsonl) => Layout::Jsonl,
-            None if out.is_json => {
-                Layout::Document { method: classifier.method(), model: args.model.name().to_owned() }
-            }
+            None if out.is_json => Layout::Document,
             _ if files.len() == 1 => Layout::Single,
             _ => Layout::Table {
-                image: widest(&mut files.iter().map(|file| file.display().to_string())).clamp(7, 60),
-                class: widest(&mut classifier.classes().iter().cloned()).clamp(5, 30),
+                image: wide(&mut files.iter().map(|file| file.display().to_string())).clamp(7, 60),
+                class: wide(&mut classifier.classes().iter().cloned()).clamp(5, 30),
             },
         };
         let mut rows = Self {
@@ -100,32 +94,27 @@ impl<'a> Rows<'a> {
             }
             (rows.to, rows.done) = (Box::new(BufWriter::new(file)), done);
         }
-        rows.head(fresh)?;
+        match rows.layout {
+            Layout::Csv if fresh => {
+                let top = (2..=rows.top).flat_map(|n| [format!("class{n}"), format!("probability{n}")]);
+                rows.csv(["image", "prediction", "probability", "code", "error"], top)?;
+            }
+            Layout::Table { image, class } => {
+                writeln!(rows.to, " {:image$}   {:class$}   probability   then", "image", "class")?;
+                writeln!(rows.to, "{}", "─".repeat(image + class + 28))?;
+            }
+            Layout::Document => {
+                let (method, model) = (json!(classifier.method()), json!(args.model.name()));
+                write!(rows.to, "{{\"schema_version\": 1, \"method\": {method}, \"model\": {model}, \"results\": [")?;
+            }
+            _ => {}
+        }
         Ok(rows)
     }
 
     /// Whether a failure is a row of its own.
     pub(super) fn shows_failures(&self) -> bool {
         matches!(self.layout, Layout::Csv | Layout::Jsonl) && self.file.is_none()
-    }
-
-    fn head(&mut self, fresh: bool) -> Result<()> {
-        match &self.layout {
-            Layout::Csv if fresh => {
-                let top = (2..=self.top).flat_map(|n| [format!("class{n}"), format!("probability{n}")]);
-                self.csv(["image", "prediction", "probability", "code", "error"], top)?;
-            }
-            Layout::Table { image, class } => {
-                writeln!(self.to, " {:image$}   {:class$}   probability   then", "image", "class")?;
-                writeln!(self.to, "{}", "─".repeat(image + class + 28))?;
-            }
-            Layout::Document { method, model } => {
-                let (method, model) = (json!(method), json!(model));
-                write!(self.to, "{{\"schema_version\": 1, \"method\": {method}, \"model\": {model}, \"results\": [")?;
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     pub(super) fn answer(&mut self, file: &Path, answer: &Answer) -> Result<()> {
@@ -153,7 +142,7 @@ impl<'a> Rows<'a> {
                 self.csv([&*name, class, &p.to_string(), "", ""], rest)?;
             }
             Layout::Jsonl => self.json_line(object(&name, answer, ranked.len()))?,
-            Layout::Document { .. } => {
+            Layout::Document => {
                 let comma = if self.written > 0 { "," } else { "" };
                 write!(self.to, "{comma}\n{}", object(&name, answer, ranked.len()))?;
             }
@@ -169,7 +158,7 @@ impl<'a> Rows<'a> {
             Layout::Jsonl => {
                 self.json_line(json!({ "schema_version": 1, "image": name, "error": error, "code": code }))?;
             }
-            Layout::Document { .. } => self.failures.push(json!({ "image": name, "error": error, "code": code })),
+            Layout::Document => self.failures.push(json!({ "image": name, "error": error, "code": code })),
             _ => return Ok(()),
         }
         Ok(self.to.flush()?)
@@ -190,7 +179,7 @@ impl<'a> Rows<'a> {
     }
 
     pub(super) fn finish(&mut self) -> Result<()> {
-        if let Layout::Document { .. } = self.layout {
+        if let Layout::Document = self.layout {
             writeln!(self.to, "\n], \"failures\": {}}}", Value::from(std::mem::take(&mut self.failures)))?;
         }
         Ok(self.to.flush()?)

@@ -1,10 +1,14 @@
-//! The estimated cost of a plan, and options that lower it.
+//! The estimated cost of a plan, and options that lower it; and time and memory of methods for an item that shows them, from
+//! `flatclip bench`, which measures each in a process of its own.
 
 use super::Planned;
+use crate::commands::bench::itself;
 use crate::commands::cache::size;
 use crate::prelude::*;
 use flatclip::Model;
-use flatclip_lab::reproduce::{Estimate, ReproduceRequest, State, Work, plan, prices};
+use flatclip::model::Precision;
+use flatclip_lab::reproduce::{BENCH, Estimate, ReproduceRequest, State, Work, plan, prices};
+use std::process::Stdio;
 
 /// Above this, options that lower the cost are printed.
 const HOUR: f64 = 3600.0;
@@ -81,4 +85,24 @@ pub(super) fn duration(seconds: f64) -> String {
         s if s < 48.0 * HOUR => format!("{:.1} h", s / HOUR),
         s => format!("{:.0} h ({:.1} days)", s / HOUR, s / HOUR / 24.0),
     }
+}
+
+/// The words of the command; `None` for an item that measures nothing.
+pub(super) fn bench_words(request: &ReproduceRequest, model: &str) -> Option<Vec<String>> {
+    let methods = request.recipe.bench.join(",");
+    let views = request.views.unwrap_or(64).to_string();
+    let words = ["bench", "--json", "--methods", &methods, "--model", model, "--views", &views];
+    (!methods.is_empty()).then(|| words.map(str::to_owned).to_vec())
+}
+
+pub(super) fn measure(request: &ReproduceRequest, model: &Model, precision: Precision, out: &Output) -> Result<()> {
+    let (file, words) = (request.out.join(BENCH), bench_words(request, model.name()));
+    let Some(words) = words.filter(|_| !file.is_file()) else { return Ok(()) };
+    out.note(format_args!("measuring {} methods, each in a process of its own ...", request.recipe.bench.len()));
+    let mut command = itself()?;
+    command.args(&words).args(["--precision", precision.name()]);
+    let ended = command.stderr(Stdio::inherit()).output()?;
+    ensure!(ended.status.success(), "flatclip {}: ended with {}", words.join(" "), ended.status);
+    std::fs::create_dir_all(&request.out).with_context(|| request.out.display().to_string())?;
+    Ok(write_atomic(&file, &ended.stdout)?)
 }

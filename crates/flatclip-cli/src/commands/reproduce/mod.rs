@@ -2,7 +2,6 @@
 
 mod cost;
 mod list;
-mod timing;
 mod typed;
 
 use crate::inputs::model::{PRECISIONS, precision};
@@ -171,7 +170,7 @@ pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
     if args.plan {
         return show(&args, &request, &model, out).map(|()| Exit::Done);
     }
-    timing::measure(&request, &model, precision(&args.precision), out)?;
+    cost::measure(&request, &model, precision(&args.precision), out)?;
     let done = reproduce(&request, &model, out.interruptible()?)?;
     finish(&done, out)
 }
@@ -215,7 +214,7 @@ fn show(args: &Args, request: &ReproduceRequest, model: &Model, out: &Output) ->
         };
         out.line(format_args!("# {} ({how_far})\n{command}", step.name))?;
     }
-    if let Some(words) = timing::words(request, name) {
+    if let Some(words) = cost::bench_words(request, name) {
         out.line(format_args!("# time and memory of each method\nflatclip {} > {BENCH}", words.join(" ")))?;
     }
     let count = |wanted: fn(&State) -> bool| states.iter().filter(|state| wanted(state)).count();
