@@ -95,7 +95,6 @@ fn start(cli: Cli, out: &Output) -> anyhow::Result<Exit> {
 
 /// `flatclip ... | head` ends early on purpose.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe))
+    let mut system = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    system.any(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

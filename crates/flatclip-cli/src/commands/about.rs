@@ -11,29 +11,15 @@ use flatclip_lab::run_dir::RunDir;
 use flatclip_lab::tuners::tuner;
 use flatclip_tensor::isa;
 
-#[derive(clap::Args)]
-pub(crate) struct CompletionArgs {
-    /// The shell
-    #[arg(value_enum)]
-    shell: Shell,
-}
-
-#[derive(clap::Args)]
-pub(crate) struct ManualArgs {
-    /// Folder for the pages: flatclip.1, flatclip-predict.1, ... [default: print flatclip.1]
-    #[arg(long, short, value_name = "DIR")]
-    out: Option<PathBuf>,
-}
-
-pub(crate) fn completions(args: CompletionArgs, out: &Output) -> Result<()> {
+pub(crate) fn completions(shell: Shell, out: &Output) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "flatclip", &mut script);
+    clap_complete::generate(shell, &mut crate::Cli::command(), "flatclip", &mut script);
     out.line(String::from_utf8_lossy(&script).trim_end())
 }
 
-pub(crate) fn manual(args: ManualArgs, out: &Output) -> Result<()> {
+pub(crate) fn manual(folder: Option<&Path>, out: &Output) -> Result<()> {
     let command = crate::Cli::command();
-    let Some(folder) = &args.out else { return out.line(String::from_utf8_lossy(&page(command)?).trim_end()) };
+    let Some(folder) = folder else { return out.line(String::from_utf8_lossy(&page(command)?).trim_end()) };
     std::fs::create_dir_all(folder).map_err(flatclip::Error::io(folder))?;
     let pages = write(command, "flatclip", folder)?;
     out.note(format_args!("{}: {pages} manual pages", folder.display()));
@@ -90,13 +76,6 @@ pub(crate) fn config(args: ConfigArgs, out: &Output) -> Result<()> {
     out.say(&all, toml::to_string(&all)?.trim_end())
 }
 
-#[derive(clap::Args)]
-pub(crate) struct SchemaArgs {
-    /// The command, e.g. predict; `error` for what is written to stderr [default: list them]
-    #[arg(value_name = "COMMAND")]
-    command: Option<String>,
-}
-
 macro_rules! schemas {
     ($($name:literal),* $(,)?) => {
         [$(($name, include_str!(concat!("../../schemas/", $name, ".json")))),*]
@@ -141,8 +120,8 @@ const SCHEMAS: [(&str, &str); 35] = schemas![
     "version",
 ];
 
-pub(crate) fn schema(args: SchemaArgs, out: &Output) -> Result<()> {
-    let Some(name) = &args.command else {
+pub(crate) fn schema(command: Option<&str>, out: &Output) -> Result<()> {
+    let Some(name) = command else {
         let names: Vec<&str> = SCHEMAS.iter().map(|(name, _)| *name).collect();
         return out.say(&json!({ "schema_version": 1, "schemas": names }), names.join("\n"));
     };

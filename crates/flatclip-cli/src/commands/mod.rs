@@ -35,7 +35,11 @@ pub(crate) enum Command {
     /// Manage the feature cache: list, export and remove entries
     Cache(cache::Args),
     /// Generate shell completions for bash, zsh, fish, elvish or powershell
-    Completions(about::CompletionArgs),
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// Show the options of methods with their defaults, or the settings of a run
     Config(about::ConfigArgs),
     /// Write a checkpoint in canonical form: one safetensors file with OpenAI's tensor names
@@ -51,7 +55,11 @@ pub(crate) enum Command {
     /// Compute loss surfaces around a prompt, over a few-shot set or over single views of an image
     Landscape(landscape::Args),
     /// Generate manual pages
-    Man(about::ManualArgs),
+    Man {
+        /// Folder for the pages: flatclip.1, flatclip-predict.1, ... [default: print flatclip.1]
+        #[arg(long, short, value_name = "DIR")]
+        out: Option<std::path::PathBuf>,
+    },
     /// List known models, or describe a checkpoint
     Models(models::Args),
     /// Export images of the synthetic pocket dataset
@@ -63,7 +71,11 @@ pub(crate) enum Command {
     /// Reproduce the tables and figures of the paper: plan, run, resume, compare with published numbers
     Reproduce(reproduce::Args),
     /// Print the JSON schema of a command's output
-    Schema(about::SchemaArgs),
+    Schema {
+        /// The command, e.g. predict; `error` for what is written to stderr [default: list them]
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+    },
     /// Serve predictions over HTTP, with a web page that shows the selected views
     #[cfg(feature = "serve")]
     Serve(serve::Args),
@@ -95,15 +107,15 @@ impl Command {
             Self::Analyze(args) => analyze::run(args, out)?,
             Self::Bench(args) => bench::run(args, out)?,
             Self::Cache(args) => cache::run(args, out)?,
-            Self::Completions(args) => about::completions(args, out)?,
+            Self::Completions { shell } => about::completions(shell, out)?,
             Self::Config(args) => about::config(args, out)?,
             Self::Convert(args) => convert::run(args, out)?,
             Self::Demo(args) => demo::run(args, out)?,
             Self::Landscape(args) => landscape::run(args, out)?,
-            Self::Man(args) => about::manual(args, out)?,
+            Self::Man { out: folder } => about::manual(folder.as_deref(), out)?,
             Self::Models(args) => models::run(args, out)?,
             Self::Pocket(args) => pocket::run(args, out)?,
-            Self::Schema(args) => about::schema(args, out)?,
+            Self::Schema { command } => about::schema(command.as_deref(), out)?,
             #[cfg(feature = "serve")]
             Self::Serve(args) => serve::run(args, out)?,
             Self::Prompt(args) => prompt::run(args, out)?,
