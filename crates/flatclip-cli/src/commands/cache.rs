@@ -9,15 +9,9 @@ const WHAT: &str = "`eval` and `sweep` keep image features (one entry for each d
     to make views) and text banks here, so that the next method or setting does not run the towers again. No answer \
     depends on what is here, but those for features that you import. The folder is flatclip in the user's cache folder, or --cache DIR, or FLATCLIP_CACHE.";
 
-#[derive(clap::Args)]
-#[command(after_help = WHAT)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(clap::Subcommand)]
-enum Verb {
+#[command(after_help = WHAT)]
+pub(crate) enum Verb {
     /// List the entries: data set, views, seed, precision, weights, samples, size
     Ls {
         #[command(flatten)]
@@ -55,7 +49,7 @@ const IMPORT: &str = "The file is npz or safetensors, and is read sample by samp
 
 #[derive(clap::Args)]
 #[command(after_help = IMPORT)]
-struct ImportArgs {
+pub(crate) struct ImportArgs {
     /// The file: npz or safetensors
     file: PathBuf,
     /// How `eval --features` names them [default: the file's name without its ending]
@@ -114,8 +108,8 @@ fn text_parts(file: &Path) -> Result<FeatureParts<'static>> {
     Ok(FeatureParts { text: Some(text), ..FeatureParts::default() })
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
-    match args.verb {
+pub(crate) fn run(verb: Verb, out: &Output) -> Result<()> {
+    match verb {
         Verb::Import(args) => import(&args, out),
         Verb::Ls { cache } => ls(&cache.folder(), out),
         Verb::Export { cache, id, out: file } => export(&cache.folder(), &id, &file, out),

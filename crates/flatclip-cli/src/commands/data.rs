@@ -3,14 +3,8 @@
 use crate::prelude::*;
 use flatclip_lab::data::{self, CheckRow, Dataset, KNOWN, Known, OpenOptions, Split, State};
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(clap::Subcommand)]
-enum Verb {
+pub(crate) enum Verb {
     /// Look at every known data set below --data-root: found where, counts right or wrong, what to do
     Check {
         /// Only these data sets
@@ -30,8 +24,8 @@ enum Verb {
     },
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<Exit> {
-    match args.verb {
+pub(crate) fn run(verb: Verb, out: &Output) -> Result<Exit> {
+    match verb {
         Verb::Check { names, root } => check(&names, &root, out),
         Verb::Ls { place } => ls(&place, out).map(|()| Exit::Done),
         Verb::Show { data } => show(&data, out).map(|()| Exit::Done),

@@ -33,7 +33,8 @@ pub(crate) enum Command {
     /// Time every stage on this machine: GFLOP/s, share of the measured product rate, peak memory
     Bench(bench::Args),
     /// Manage the feature cache: list, export and remove entries
-    Cache(cache::Args),
+    #[command(subcommand)]
+    Cache(cache::Verb),
     /// Generate shell completions for bash, zsh, fish, elvish or powershell
     Completions {
         /// The shell
@@ -45,7 +46,8 @@ pub(crate) enum Command {
     /// Write a checkpoint in canonical form: one safetensors file with OpenAI's tensor names
     Convert(convert::Args),
     /// List and check data sets on disk
-    Data(data::Args),
+    #[command(subcommand)]
+    Data(data::Verb),
     /// Run a demonstration on the embedded model and the synthetic pocket dataset
     Demo(demo::Args),
     /// Compute features of images or texts
@@ -63,7 +65,8 @@ pub(crate) enum Command {
     /// List known models, or describe a checkpoint
     Models(models::Args),
     /// Export images of the synthetic pocket dataset
-    Pocket(pocket::Args),
+    #[command(subcommand)]
+    Pocket(pocket::What),
     /// Classify images
     Predict(predict::Args),
     /// Make tables, figures and a page from finished runs; merge shards
@@ -84,7 +87,8 @@ pub(crate) enum Command {
     /// Evaluate a grid of settings from cached features
     Sweep(sweep::Args),
     /// Show, import or export prompts
-    Prompt(prompt::Args),
+    #[command(subcommand)]
+    Prompt(prompt::Command),
     /// Learn a prompt from a few labelled images per class
     Tune(tune::Args),
     /// List methods, or show one with its options, cost and reference
@@ -106,7 +110,7 @@ impl Command {
         match self {
             Self::Analyze(args) => analyze::run(args, out)?,
             Self::Bench(args) => bench::run(args, out)?,
-            Self::Cache(args) => cache::run(args, out)?,
+            Self::Cache(verb) => cache::run(verb, out)?,
             Self::Completions { shell } => about::completions(shell, out)?,
             Self::Config(args) => about::config(args, out)?,
             Self::Convert(args) => convert::run(args, out)?,
@@ -114,14 +118,14 @@ impl Command {
             Self::Landscape(args) => landscape::run(args, out)?,
             Self::Man { out: folder } => about::manual(folder.as_deref(), out)?,
             Self::Models(args) => models::run(args, out)?,
-            Self::Pocket(args) => pocket::run(args, out)?,
+            Self::Pocket(verb) => pocket::run(verb, out)?,
             Self::Schema { command } => about::schema(command.as_deref(), out)?,
             #[cfg(feature = "serve")]
             Self::Serve(args) => serve::run(args, out)?,
-            Self::Prompt(args) => prompt::run(args, out)?,
+            Self::Prompt(verb) => prompt::run(verb, out)?,
             Self::Methods(args) => methods::run(args, out)?,
             Self::Version => about::version(out)?,
-            Self::Data(args) => return data::run(args, out),
+            Self::Data(verb) => return data::run(verb, out),
             Self::Embed(args) => return embed::run(args, out),
             Self::Eval(args) => return eval::run(args, out),
             Self::Predict(args) => return predict::run(args, out),

@@ -1,20 +1,13 @@
 //! `flatclip pocket`: images of the pocket dataset, to look at and to play with.
 
 use crate::prelude::*;
-use clap::Subcommand;
 use flatclip::Progress as _;
 use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw, png, scene, sheet};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand)]
-enum What {
+#[derive(clap::Subcommand)]
+pub(crate) enum What {
     /// Write a contact sheet: every class in every domain, as one PNG
     Sheet {
         /// The PNG to write
@@ -47,8 +40,8 @@ fn parse_domain(name: &str) -> Result<Domain, String> {
     Domain::from_name(name).ok_or_else(|| format!("expected one of {}", Domain::ALL.map(Domain::name).join(", ")))
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
-    match args.what {
+pub(crate) fn run(what: What, out: &Output) -> Result<()> {
+    match what {
         What::Sheet { out: path, world } => {
             write_atomic(&path, &sheet(world))?;
             out.say(&json!({ "sheet": path, "world": world.name() }), path.display())

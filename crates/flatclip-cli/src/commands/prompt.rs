@@ -4,14 +4,8 @@ use crate::prelude::*;
 use flatclip::model::Position;
 use flatclip::prompt::{ImportOptions, Prompt, PromptContent, import, write_text_features};
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(clap::Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// What a prompt is and how it was made
     Show {
         /// A prompt file or the directory of a tuning run
@@ -24,7 +18,7 @@ enum Command {
 }
 
 #[derive(clap::Args)]
-struct Import {
+pub(crate) struct Import {
     /// The checkpoint
     file: PathBuf,
     /// The prompt file to write
@@ -50,7 +44,7 @@ struct Import {
 }
 
 #[derive(clap::Args)]
-struct Export {
+pub(crate) struct Export {
     /// A prompt file or the directory of a tuning run
     prompt: PathBuf,
     /// The file to write: .npy, or safetensors
@@ -62,8 +56,8 @@ struct Export {
     classes: ClassArgs,
 }
 
-pub(crate) fn run(args: Args, out: &Output) -> Result<()> {
-    match args.command {
+pub(crate) fn run(command: Command, out: &Output) -> Result<()> {
+    match command {
         Command::Show { prompt } => show(&Prompt::open(&prompt)?, out),
         Command::Import(args) => {
             take_over(&args, out)?.save(&args.out)?;
