@@ -66,8 +66,7 @@ fn check(names: &[String], root: &RootArgs, out: &Output) -> Result<Exit> {
 fn print_check(rows: &[CheckRow], out: &Output) -> Result<()> {
     let pair = |(found, expected): (usize, usize)| match (found, expected) {
         (0, 0) => "-".to_owned(),
-        (found, 0) => found.to_string(),
-        (found, expected) if found == expected => found.to_string(),
+        (found, expected) if expected == 0 || found == expected => found.to_string(),
         (found, expected) => format!("{found} of {expected}"),
     };
     let cells = |row: &CheckRow| {

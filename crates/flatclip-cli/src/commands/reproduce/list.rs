@@ -28,12 +28,8 @@ pub(crate) fn run(place: &PlaceArgs, find: &FindArgs, out: &Output) -> Result<()
         if generated {
             needs.push("generated images for DiffTPT".to_owned());
         }
-        let paper = Some(&recipe.paper).filter(|paper| !paper.is_empty());
-        rows.push([
-            recipe.name.clone(),
-            paper.map_or(recipe.title.clone(), |paper| format!("{} ({paper})", recipe.title)),
-            needs.join("; "),
-        ]);
+        let paper = if recipe.paper.is_empty() { String::new() } else { format!(" ({})", recipe.paper) };
+        rows.push([recipe.name.clone(), recipe.title.clone() + &paper, needs.join("; ")]);
         items.push(json!({
             "name": recipe.name, "paper": recipe.paper, "title": recipe.title, "about": recipe.about, "model": recipe.model,
             "model_on_disk": model, "data_on_disk": there, "data_missing": missing, "tunes": tuned, "generated": generated,
