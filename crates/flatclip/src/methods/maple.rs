@@ -66,7 +66,7 @@ impl MapleParameters {
 
     /// The text prompts of every depth as one context, the input's first.
     pub(crate) fn text_tensor(&self) -> Context {
-        let rows: Vec<f32> = self.text_prompts().iter().flat_map(|prompt| prompt.data().to_vec()).collect();
+        let rows = self.text_prompts().iter().map(Matrix::data).collect::<Vec<_>>().concat();
         Context::shared(rows.len() / self.context.width, self.context.width, rows)
     }
 
@@ -105,8 +105,8 @@ impl MapleParameters {
 
     /// Both towers on some images, with all that the backward pass needs.
     pub fn pass<'t>(&self, clip: &'t Clip, side: TextSide<'t>, pixels: &[f32], count: usize) -> Result<MaplePass<'t>> {
-        let text = TextPart::Recorded(side.tower.deep_pass(side.tokens, &self.context, &self.deep)?);
-        self.pass_beside(text, clip, side, pixels, count, 0)
+        let pass = side.tower.deep_pass(side.tokens, &self.context, &self.deep)?;
+        self.pass_beside((pass.features().clone(), Some(pass)), clip, side, pixels, count, 0)
     }
 
     /// The same with the image tower's tokens kept, and of the text tower the features alone (given where
@@ -121,12 +121,12 @@ impl MapleParameters {
         count: usize,
     ) -> Result<MaplePass<'t>> {
         let features = text_features.map_or_else(|| self.text_features(side), |known| Ok(known.clone()))?;
-        self.pass_beside(TextPart::Features(features), clip, side, pixels, count, usize::MAX)
+        self.pass_beside((features, None), clip, side, pixels, count, usize::MAX)
     }
 
     fn pass_beside<'t>(
         &self,
-        text: TextPart,
+        (text_features, text): (Matrix, Option<Box<dyn DeepPass>>),
         clip: &'t Clip,
         side: TextSide<'t>,
         pixels: &[f32],
@@ -136,31 +136,24 @@ impl MapleParameters {
         let prompts = self.visual_prompts();
         let input = VisionInput { prompts: &prompts, recorded, ..VisionInput::default() };
         let vision = clip.vision().pass(pixels, count, input)?;
-        Ok(MaplePass { parameters: self.clone(), side, text, vision })
+        Ok(MaplePass { parameters: self.clone(), side, text_features, text, vision })
     }
-}
-
-#[derive(Debug)]
-enum TextPart {
-    Recorded(Box<dyn DeepPass>),
-    Features(Matrix),
 }
 
 #[derive(Debug)]
 pub struct MaplePass<'t> {
     parameters: MapleParameters,
     side: TextSide<'t>,
-    text: TextPart,
+    text_features: Matrix,
+    /// The text tower's pass, unless it is made again for the gradient.
+    text: Option<Box<dyn DeepPass>>,
     vision: Box<dyn VisionPass + 't>,
 }
 
 impl MaplePass<'_> {
     /// Unit-norm `[K, D]`.
     pub fn text_features(&self) -> &Matrix {
-        match &self.text {
-            TextPart::Recorded(pass) => pass.features(),
-            TextPart::Features(features) => features,
-        }
+        &self.text_features
     }
 
     /// Unit-norm `[count, D]`.
@@ -182,13 +175,13 @@ impl MaplePass<'_> {
         d_image: &Matrix,
         d_tokens: &[(usize, Vec<f32>)],
     ) -> Result<MapleParameters> {
-        let Self { parameters, side, text, vision } = self;
+        let Self { parameters, side, text, vision, .. } = self;
         let visual = vision.gradient(d_image, d_tokens)?.prompts;
         drop(vision);
         give_back();
         let text = match text {
-            TextPart::Recorded(pass) => pass,
-            TextPart::Features(_) => side.tower.deep_pass(side.tokens, &parameters.context, &parameters.deep)?,
+            Some(pass) => pass,
+            None => side.tower.deep_pass(side.tokens, &parameters.context, &parameters.deep)?,
         };
         let (context, deep) = text.gradient(d_text)?;
         drop(text);

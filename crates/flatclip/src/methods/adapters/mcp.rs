@@ -2,7 +2,7 @@
 //! Golden cases: `mcp-*`.
 
 use super::prelude::*;
-use crate::methods::cache::{ClassCache, Item};
+use crate::methods::cache::{ClassCache, Item, features};
 use crate::methods::prototypes::{Prototypes, Visual, add_scaled, class_means, info_nce};
 pub use crate::methods::query::Represented;
 use crate::methods::query::{normalised_entropy, read_out};
@@ -344,8 +344,7 @@ impl Mcp {
     fn doubtful(&self, classes: &[usize], width: usize) -> Matrix {
         let mut rows = Matrix::zeros(classes.len(), width);
         for (row, &class) in classes.iter().enumerate() {
-            let features = self.negative.items(class).iter().map(|item| item.feature.as_slice());
-            let (mean, present) = class_means([(class, features)].into_iter(), width);
+            let (mean, present) = class_means([(class, features(self.negative.items(class)))].into_iter(), width);
             if !present.is_empty() {
                 rows.row_mut(row).copy_from_slice(mean.row(0));
             }

@@ -1,8 +1,9 @@
 //! StatA: a Gaussian per class fitted to a set of images, anchored to the text features. Golden cases: `stata-*`.
 
 use super::prelude::*;
+use super::transclip::TransClip;
 pub use super::transduction::Fit;
-use super::transduction::{Gaussians, Labelling, Members, answers, exponents, transductive};
+use super::transduction::{Gaussians, Members, answers, exponents, transductive};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     needs: Needs::FEATURES.with_views(1),
@@ -51,9 +52,9 @@ impl StatA {
             subtract_determinants(&mut exponents, variances);
             exponents
         };
-        let StatA { text_weight, graph_weight, neighbours, rounds, .. } = *self;
-        let labelling = Labelling { text_weight, graph_weight, neighbours, rounds };
-        let fit = members.fit(labelling, (text.clone(), variances), exponents, |z| {
+        let StatA { batch, text_weight, graph_weight, neighbours, rounds, .. } = *self;
+        let labelling = TransClip { batch, text_weight, graph_weight, neighbours, rounds };
+        let fit = members.fit(&labelling, (text.clone(), variances), exponents, |z| {
             betas = self.betas(z, text.rows());
             anchored(members, z, &betas, text, &anchor)
         });

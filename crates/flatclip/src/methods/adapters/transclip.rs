@@ -3,7 +3,7 @@
 
 use super::prelude::*;
 pub use super::transduction::Fit;
-use super::transduction::{Labelling, Members, answers, exponents, transductive};
+use super::transduction::{Members, answers, exponents, transductive};
 
 pub static SPEC: AdapterSpec = AdapterSpec {
     aliases: &["transclip-zs"],
@@ -39,9 +39,7 @@ impl TransClip {
         let (text, width) = (task.text_features(), task.text_features().cols());
         let variances = Matrix::from_vec(1, width, vec![1.0 / width as f32; width]);
         let exponents = |means: &Matrix, variances: &Matrix| exponents(&members.features, means, variances);
-        let TransClip { text_weight, graph_weight, neighbours, rounds, .. } = *self;
-        let labelling = Labelling { text_weight, graph_weight, neighbours, rounds };
-        members.fit(labelling, (text.clone(), variances), exponents, |z| {
+        members.fit(self, (text.clone(), variances), exponents, |z| {
             let means = class_means(members, z, text);
             let variances = members.shared_variance(z, &means, f64::from(f32::EPSILON) / width as f64);
             (means, Matrix::from_vec(1, width, variances))

@@ -2,6 +2,7 @@
 //! which labels and Gaussians of the classes follow each other.
 
 use super::prelude::*;
+use super::transclip::TransClip;
 use flatclip_tensor::gemm::product_nt;
 use rayon::prelude::*;
 
@@ -26,15 +27,6 @@ crate::option_group! {
         /// Rounds in which labels and classes follow each other.
         rounds: usize = 10, alias "max_iter", range up_to(10_000), from "authors' code";
     }
-}
-
-/// How labels follow classes and neighbours: options of `transductive`.
-#[derive(Clone, Copy)]
-pub(super) struct Labelling {
-    pub(super) text_weight: f64,
-    pub(super) graph_weight: f64,
-    pub(super) neighbours: usize,
-    pub(super) rounds: usize,
 }
 
 /// The Gaussians of the classes: means `[K, D]`, and variances `[K, D]`, or `[1, D]` for all classes.
@@ -85,10 +77,10 @@ impl Members {
         Self { features, zero_shot, graph, followers, classes: task.class_count() }
     }
 
-    /// Labels and Gaussians in turn: `exponents` gives `[N, K]` for Gaussians, `refit` new Gaussians for labels.
+    /// Labels and Gaussians in turn, by options that both methods have: `exponents` gives `[N, K]` for Gaussians, `refit` new Gaussians for labels.
     pub(super) fn fit(
         &self,
-        labelling: Labelling,
+        labelling: &TransClip,
         (mut means, mut variances): Gaussians,
         exponents: impl Fn(&Matrix, &Matrix) -> Matrix,
         mut refit: impl FnMut(&[f64]) -> Gaussians,
@@ -108,7 +100,7 @@ impl Members {
     }
 
     /// New labels `[N, K]` from the exponents of the Gaussians (`[N, K]`) and from the neighbours' labels `z`.
-    fn labels(&self, z: &[f64], gaussians: &Matrix, labelling: Labelling) -> Vec<f64> {
+    fn labels(&self, z: &[f64], gaussians: &Matrix, labelling: &TransClip) -> Vec<f64> {
         let (classes, text_weight) = (self.classes, labelling.text_weight);
         let factor = labelling.graph_weight * TEMPERATURE / (2.0 * labelling.neighbours as f64);
         let mut z = z.to_vec();
