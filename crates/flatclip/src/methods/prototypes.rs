@@ -155,9 +155,10 @@ pub(crate) fn info_nce(
     weight * loss / v.rows().max(1) as f64
 }
 
-/// Folds `next` into the mean of `before` earlier ones and the start: `mean <- mean n/(n+1) + next/(n+1)`, n = before + 1.
-pub(crate) fn fold(mean: &mut Matrix, before: usize, next: &Matrix) {
-    let n = (before + 1) as f64;
+/// Folds `next` into the mean of `count` earlier ones and the start: `mean <- mean n/(n+1) + next/(n+1)`, n = count + 1.
+pub(crate) fn fold(mean: &mut Matrix, count: &mut usize, next: &Matrix) {
+    *count += 1;
+    let n = *count as f64;
     let (old, new) = ((n / (n + 1.0)) as f32, (1.0 / (n + 1.0)) as f32);
     mean.data_mut().iter_mut().zip(next.data()).for_each(|(m, &x)| *m = *m * old + x * new);
 }

@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn only_the_original_replaces_a_clear_image_by_a_less_clear_one() {
-        let of = |gap: f32| ViewLogits::from_logits(flatclip_tensor::Matrix::from_vec(1, 2, vec![gap, 0.0]));
+        let of = |gap: f32| ViewLogits::from_logits(Matrix::from_vec(1, 2, vec![gap, 0.0]));
         for (compat, kept) in [(false, 3.0), (true, 2.0)] {
             let options = Adte { slots: 1, compat, ..Adte::default() };
             let mut bank = ClassBank::new(2);
@@ -226,8 +226,7 @@ mod tests {
 
     #[test]
     fn a_class_that_is_answered_more_has_a_larger_exponent() {
-        let of =
-            |a: f32, b: f32, c: f32| ViewLogits::from_logits(flatclip_tensor::Matrix::from_vec(1, 3, vec![a, b, c]));
+        let of = |a: f32, b: f32, c: f32| ViewLogits::from_logits(Matrix::from_vec(1, 3, vec![a, b, c]));
         let mut bank = ClassBank::new(3);
         [of(3.0, 0.0, 0.0), of(2.0, 3.5, 0.0), of(2.0, 0.0, 3.2)].iter().for_each(|v| bank.offer(v, &Adte::default()));
         let q = bank.exponents(&Adte::default());

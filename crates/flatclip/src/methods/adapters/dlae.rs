@@ -203,8 +203,7 @@ impl OnlineAdapter for Dlae {
         };
         let z = moved.logits(&after.query);
         if f64::from(normalised_entropy(entropy(&z), task.class_count())) < o.threshold {
-            fold(&mut self.text, self.folded, &w);
-            self.folded += 1;
+            fold(&mut self.text, &mut self.folded, &w);
         }
         self.last = Some(Trace { query: seen.query, doubted, uncertainty, loss, answer: after.query.logits });
         Ok(Decision::from_logits(&z).answer(seen.views.explain(seen.selection)))

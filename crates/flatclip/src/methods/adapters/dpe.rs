@@ -149,8 +149,7 @@ impl OnlineAdapter for Dpe {
         };
         let z = moved.logits(&query);
         if f64::from(normalised_entropy(entropy(&z), classes)) < o.threshold {
-            fold(&mut self.text, self.folded, &w);
-            self.folded += 1;
+            fold(&mut self.text, &mut self.folded, &w);
         }
         self.last = Some(Residuals { text: moved.text.residual, image: moved.image.residual });
         Ok(Decision::from_logits(&z).answer(views.explain(selection)))
