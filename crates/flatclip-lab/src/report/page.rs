@@ -20,8 +20,8 @@ th{color:var(--soft);font-weight:600}td.n,th.n{text-align:right}td.best{font-wei
 .note{color:var(--soft);font-size:.88rem;margin:.2rem 0}.figures{display:flex;flex-wrap:wrap;gap:1rem}.figures svg,figure img{max-width:100%;height:auto}\
 @media (max-width:640px){body{font-size:14px;margin:1rem auto}th,td{padding:.2rem .35rem}td,th{white-space:nowrap}\
 td:first-child,th:first-child{position:sticky;left:0;z-index:1;background:var(--paper);white-space:normal;overflow-wrap:anywhere;min-width:7.5em;max-width:42vw;\
-box-shadow:inset -1px -1px 0 var(--line)}.wide figcaption::after{content:'scroll sideways →';float:right;font-weight:400;font-size:.85rem;color:var(--soft)}\
-.figures figure{overflow-x:auto;max-width:100%}.figures svg{max-width:none}}\
+box-shadow:inset -1px -1px 0 var(--line)}.wide figcaption::after,.figures .wide::before{content:'scroll sideways →';float:right;font-weight:400;font-size:.85rem;color:var(--soft)}\
+.figures figure{overflow-x:auto;max-width:100%}.figures .wide::before{float:none;display:block;text-align:right;position:sticky;left:0}.figures .wide svg{max-width:none}}\
 @media print{body{max-width:none;margin:0}h2{break-after:avoid}figure{break-inside:avoid}}";
 
 /// A heading and its content.
@@ -87,8 +87,10 @@ impl Page {
                 ));
             }
             if !section.figures.is_empty() {
-                let figures: String =
-                    section.figures.iter().map(|f| format!("<figure>{}</figure>\n", f.to_svg())).collect();
+                // On a phone the text of a wider figure would be too small: it is scrolled.
+                let class = |f: &Figure| if f.full_size().0 > 450.0 { " class=\"wide\"" } else { "" };
+                let svg = |f: &Figure| format!("<figure{}>{}</figure>\n", class(f), f.to_svg());
+                let figures: String = section.figures.iter().map(svg).collect();
                 out.push_str(&format!("<div class=\"figures\">\n{figures}</div>\n"));
             }
             if section.folded {
@@ -164,7 +166,7 @@ mod tests {
         assert!(page.contains("<figure class=\"table wide\"><figcaption>wide"), "{page}");
         let phone = page.split("max-width:640px").nth(1).unwrap();
         assert!(phone.contains("td:first-child,th:first-child{position:sticky;left:0"), "{phone}");
-        assert!(phone.contains(".wide figcaption::after{content:'scroll sideways"), "{phone}");
+        assert!(phone.contains(".wide figcaption::after,.figures .wide::before{content:'scroll sideways"), "{phone}");
     }
 
     #[test]
