@@ -190,7 +190,7 @@ def sweep(
     progress: bool | Watcher | None = None,
 ) -> dict[str, Table]:
     """Runs a grid, ``axes={"stss.radius": [0, 0.5]}``; also ``method``, ``prompt``, ``views``, ``seed``, or an ``ablation`` of
-    the paper (``radius``, ``kept``, ``directions``). One table per data set; figures and a page are written to ``out``."""
+    the paper (``radius``, ``fraction``, ``directions``). One table per data set; figures and a page are written to ``out``."""
     setup = _setup(locals())
     setup["methods"], setup["shard"], setup["keep_probabilities"] = [method], None, False
     grid = [(key, [_word(value) for value in values]) for key, values in (axes or {}).items()]

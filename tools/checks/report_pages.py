@@ -22,7 +22,7 @@ STEPS = [
     f"landscape --image photos/fish/000002.png --classes {CLASSES} --points 9 --out views",
     "analyze --limit 40 --shots 2 --out analysis",
     "eval --method zero-shot,stss --data pocket:sketch --limit 24 --no-cache --out runs",
-    "sweep --preset kept --data pocket:sketch --limit 24 --cache cache --out sweep",
+    "sweep --preset fraction --data pocket:sketch --limit 24 --cache cache --out sweep",
     "report runs landscape views analysis --paired --html report.html",
 ]
 PAGES = {

@@ -1,4 +1,4 @@
-//! `flatclip sweep`: a grid of settings, answered from kept features; a table and a figure per axis.
+//! `flatclip sweep`: a grid of settings, answered from cached features; a table and a figure per axis.
 
 use super::eval::SetupArgs;
 use crate::prelude::*;
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// An axis (or a fixed value): stss.radius=0,0.1,0.2 or stss.radius=0..1:0.1; also method=, prompt=, views= (with `auto`), seed= (repeatable)
     #[arg(long = "set", value_name = "KEY=A,B,..")]
     axes: Vec<GridAxis>,
-    /// An ablation of the paper: radius, kept, directions or lambda
+    /// An ablation of the paper: radius, fraction, directions or lambda
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
     /// Seed of views and method, unless an axis is `seed`

@@ -66,7 +66,7 @@ pub const SWEEP_PRESETS: [(&str, &str, &[&str]); 4] = [
         "test radius rho' of STSS, figure 3 of the paper",
         &["stss.radius=0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"],
     ),
-    ("kept", "fraction of the views that STSS selects", &["stss.fraction=0.02,0.05,0.1,0.2,0.3,0.5,0.8,1.0"]),
+    ("fraction", "fraction of the views that STSS selects", &["stss.fraction=0.02,0.05,0.1,0.2,0.3,0.5,0.8,1.0"]),
     ("directions", "number of perturbed contexts R", &["stss.perturbations=2,4,8,16,32,64"]),
     ("lambda", "weight of the sharpness in the score of STSS", &["stss.lambda=0,0.5,1,2,5"]),
 ];

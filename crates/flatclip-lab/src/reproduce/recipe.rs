@@ -186,7 +186,7 @@ const EMBEDDED: &[&str] = &[
     include_str!("recipes/rho.toml"),
     include_str!("recipes/rho-test.toml"),
     include_str!("recipes/directions.toml"),
-    include_str!("recipes/kept.toml"),
+    include_str!("recipes/fraction.toml"),
     include_str!("recipes/lambda.toml"),
     include_str!("recipes/landscapes.toml"),
     include_str!("recipes/efficiency.toml"),

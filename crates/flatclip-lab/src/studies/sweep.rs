@@ -1,4 +1,4 @@
-//! Sweeps: a grid of settings, answered from kept features; a table and a figure per axis.
+//! Sweeps: a grid of settings, answered from cached features; a table and a figure per axis.
 
 use crate::data::Dataset;
 use crate::eval::{

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The item: table1 to table4, components, rho, rho-test, directions, kept, lambda, landscapes, efficiency, beyond, pocket; or `list`
+    /// The item: table1 to table4, components, rho, rho-test, directions, fraction, lambda, landscapes, efficiency, beyond, pocket; or `list`
     #[arg(value_name = "ITEM", required_unless_present = "recipe")]
     item: Option<String>,
     /// A recipe of your own instead of an item of the paper

@@ -137,7 +137,7 @@ impl Figure {
     }
 
     /// Its size with a long legend, which does not shrink the axes.
-    fn full_size(&self) -> (f64, f64) {
+    pub(super) fn full_size(&self) -> (f64, f64) {
         let (_, left, right) = self.across();
         let beyond = legend::lines(&self.layers, right - left).len().saturating_sub(USUAL_LINES);
         (self.size.0, self.size.1 + legend::LINE * beyond as f64)
