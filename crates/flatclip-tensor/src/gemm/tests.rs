@@ -49,10 +49,8 @@ fn check(got: &[f32], want: &[f64], k: usize, what: &str) {
 fn forward_on(isa: Isa, x: &[f32], weight: &[f32], (rows, n, k): Shape, epilogue: Epilogue<'_>) -> Vec<f32> {
     let panels = Panels::pack(n, k, |i, column| weight[column * k + i]);
     let mut out = vec![7.0; rows * n];
-    run_f32::<false>(
-        Job::new((x, k), rows, &panels, (&mut out, n), epilogue),
-        Usable::new(isa).expect("listed by `paths`"),
-    );
+    let isa = Usable::new(isa).expect("listed by `paths`");
+    run_f32::<false>(Job::new((x, k), rows, &panels, (&mut out, n), epilogue), isa);
     out
 }
 
@@ -204,10 +202,8 @@ fn strided_rows_leave_what_lies_between_them() {
     let panels = Panels::pack(n, k, |i, column| weight[column * k + i]);
     for isa in paths() {
         let mut out = vec![7.0; rows * 50];
-        run_f32::<false>(
-            Job::new((&x, 30), rows, &panels, (&mut out, 50), PRODUCT),
-            Usable::new(isa).expect("listed by `paths`"),
-        );
+        let usable = Usable::new(isa).expect("listed by `paths`");
+        run_f32::<false>(Job::new((&x, 30), rows, &panels, (&mut out, 50), PRODUCT), usable);
         for row in 0..rows {
             let want = plain_linear(&x[row * 30..row * 30 + k], &weight, (1, n, k), None, Activation::Identity);
             check(&out[row * 50..row * 50 + n], &want, k, isa.name());

@@ -227,11 +227,10 @@ mod tests {
     use crate::prompt::Prompt;
     use crate::{Classifier, Model, ViewFeatures};
     use flatclip_tensor::Matrix;
-    use std::path::Path;
 
     #[test]
     fn a_model_with_a_logit_bias_also_scores_each_class_alone() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-siglip");
+        let folder = crate::files::fixture("golden/models/tiny-siglip");
         let model = Model::load(folder.to_string_lossy()).unwrap();
         let wave = |rows: usize, step: f32| {
             Matrix::from_vec(rows, 48, (0..rows * 48).map(|i| (i as f32 * step).sin()).collect())
@@ -244,7 +243,7 @@ mod tests {
             .unwrap();
         let views = ViewFeatures::new(wave(2, 0.31)).unwrap();
         let answer = classifier.answer(&views).unwrap();
-        let text = super::super::ViewFeatures::new(wave(3, 0.7)).unwrap().unit;
+        let text = ViewFeatures::new(wave(3, 0.7)).unwrap().unit;
         let scaled = logits(&views.unit.select_rows(&[0]), &text, model.logit_scale());
         let scores = answer.sigmoid().unwrap();
         for (score, z) in scores.iter().zip(scaled.data()) {

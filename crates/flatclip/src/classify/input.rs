@@ -44,32 +44,15 @@ impl<'a> ImageInput<'a> {
     }
 }
 
-impl<'a> From<&'a Image> for ImageInput<'a> {
-    fn from(image: &'a Image) -> Self {
-        Self::Image(image)
-    }
+/// What `into` makes of a reference.
+macro_rules! inputs {
+    ($($from:ty => $variant:ident),+ $(,)?) => {$(
+        impl<'a> From<&'a $from> for ImageInput<'a> {
+            fn from(input: &'a $from) -> Self {
+                Self::$variant(input)
+            }
+        }
+    )+};
 }
 
-impl<'a> From<&'a Path> for ImageInput<'a> {
-    fn from(path: &'a Path) -> Self {
-        Self::Path(path)
-    }
-}
-
-impl<'a> From<&'a PathBuf> for ImageInput<'a> {
-    fn from(path: &'a PathBuf) -> Self {
-        Self::Path(path)
-    }
-}
-
-impl<'a> From<&'a [u8]> for ImageInput<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl<'a> From<&'a ViewFeatures> for ImageInput<'a> {
-    fn from(views: &'a ViewFeatures) -> Self {
-        Self::Features(views)
-    }
-}
+inputs! { Image => Image, Path => Path, PathBuf => Path, [u8] => Bytes, ViewFeatures => Features }

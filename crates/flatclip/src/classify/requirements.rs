@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_the_towers_of_a_siglip_do_not_compute_is_refused_before_any_work() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/golden/models/tiny-siglip");
+        let folder = crate::files::fixture("golden/models/tiny-siglip");
         let model = Model::load(folder.to_string_lossy()).unwrap();
         let templates = Prompt::templates(&["a photo of a {}."]).unwrap();
         let can = Capabilities::new(&model, &templates);

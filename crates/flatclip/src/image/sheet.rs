@@ -39,18 +39,12 @@ pub fn sheet(tiles: &[Tile<'_>], columns: usize, size: usize, legend: &[String])
     let room = (page.width - 2 * layout.gap) as f32;
     for (line, text) in legend.iter().enumerate() {
         let baseline = (layout.gap + line * layout.line) as f32 + layout.letters;
-        font.add(
-            &mut outlines,
-            &font.fitting(text, layout.letters, room),
-            layout.letters,
-            (layout.gap as f32, baseline),
-        );
+        let text = font.fitting(text, layout.letters, room);
+        font.add(&mut outlines, &text, layout.letters, (layout.gap as f32, baseline));
     }
     for (i, tile) in tiles.iter().enumerate() {
-        let (x, y) = (
-            layout.gap + i % layout.columns * layout.wide,
-            layout.head + layout.gap + i / layout.columns * layout.high,
-        );
+        let (row, column) = (i / layout.columns, i % layout.columns);
+        let (x, y) = (layout.gap + column * layout.wide, layout.head + layout.gap + row * layout.high);
         let framed = size + 2 * layout.frame;
         if let Some(colour) = tile.frame {
             fill(&mut page, x, y, framed, framed, colour);

@@ -250,7 +250,12 @@ impl Conv {
 }
 
 /// Everything inside a block that its gradient needs.
-struct BlockRecord {
+struct BlockRecord<'a> {
+    block: &'a Bottleneck,
+    x: &'a Plane,
+    norms: &'a BatchNorms,
+    /// The first of the block's norms.
+    norm: usize,
     first: Normed,
     narrow: Plane,
     second: Normed,
@@ -260,9 +265,8 @@ struct BlockRecord {
     out: Plane,
 }
 
-impl BlockRecord {
-    /// The block's norms begin at `norm`.
-    fn new(block: &Bottleneck, x: &Plane, norms: &BatchNorms, norm: usize) -> Self {
+impl<'a> BlockRecord<'a> {
+    fn new(block: &'a Bottleneck, x: &'a Plane, norms: &'a BatchNorms, norm: usize) -> Self {
         let mut work = Work::new(true);
         let [a, b, c] = &block.convs;
         let first = Normed::new(a, x, &mut work);
@@ -280,19 +284,12 @@ impl BlockRecord {
         let beside = shortcut.as_ref().map(|(_, normed)| normed.affine(norms.affine(norm + 3)));
         let beside = beside.as_ref().map_or(&x.data, |plane| &plane.data);
         out.data.iter_mut().zip(beside).for_each(|(y, b)| *y += b);
-        Self { first, narrow, second, inner, third, shortcut, out: relu(out) }
+        Self { block, x, norms, norm, first, narrow, second, inner, third, shortcut, out: relu(out) }
     }
 
     /// From the gradient on the output to that on the input `x`; those of the norms go to `into`.
-    fn backward(
-        &self,
-        block: &Bottleneck,
-        x: &Plane,
-        norms: &BatchNorms,
-        norm: usize,
-        mut d: Vec<f32>,
-        into: &mut BatchNorms,
-    ) -> Vec<f32> {
+    fn backward(&self, mut d: Vec<f32>, into: &mut BatchNorms) -> Vec<f32> {
+        let &Self { block, x, norms, norm, .. } = self;
         mask(&mut d, &self.out.data);
         let mut beside = d.clone();
         into.set(norm + 2, self.third.backward(norms.affine(norm + 2)[0], &mut d));
@@ -418,8 +415,7 @@ impl BatchNormPass for BatchNormRun<'_> {
         let mut norm = self.norms.values.len() / 2;
         for (block, x) in blocks.iter().zip(&self.inputs).rev() {
             norm -= block.all().count();
-            let record = BlockRecord::new(block, x, &self.norms, norm);
-            d = record.backward(block, x, &self.norms, norm, d, &mut gradient);
+            d = BlockRecord::new(block, x, &self.norms, norm).backward(d, &mut gradient);
         }
         self.stem_backward(&d, &mut gradient);
         Ok(gradient)
