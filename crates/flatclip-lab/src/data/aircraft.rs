@@ -40,7 +40,7 @@ fn read_list(list: &str, classes: &[String], images: &Path, notes: &mut Vec<Note
 mod tests {
     use super::*;
     use crate::data::place::candidates;
-    use crate::data::tree::{put, tree};
+    use crate::data::tree::{labelled, put, tree};
 
     #[test]
     fn the_variant_list_is_the_label_order_and_slashes_stay() {
@@ -51,8 +51,7 @@ mod tests {
         let found = &candidates(known, Some(dir.path()), None)[0];
         let data = open(known, found, Split::Test).unwrap();
         assert_eq!(data.classes[2], "F/A-18");
-        let ids: Vec<_> = data.samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
-        assert_eq!(ids, [("0000001.jpg", 2), ("2.jpg", 0), ("1.jpg", 1)]);
+        assert_eq!(labelled(&data), [("0000001.jpg", 2), ("2.jpg", 0), ("1.jpg", 1)]);
         assert!(data.notes.iter().any(|note| note.warning && note.text.contains("0000001.jpg")));
         put(dir.path(), "fgvc_aircraft/images_variant_test.txt", "1 Concorde\n");
         assert!(open(known, found, Split::Test).unwrap_err().to_string().contains("Concorde"));

@@ -152,7 +152,7 @@ fn listed_classes(labels: &[&str], list: &[String]) -> Result<Classes, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::tree::{put, tree};
+    use crate::data::tree::{labelled, put, tree};
 
     fn open(csv: &str, split: Split) -> Result<Dataset> {
         open_named(csv, split, None)
@@ -170,8 +170,7 @@ mod tests {
         let csv = "path,label,split\na/1.jpg,zebra_fish,test\nb\\2.jpg,ant,train\n\"b/3, x.jpg\",ant,test\n";
         let data = open(csv, Split::Test).unwrap();
         assert_eq!(data.classes, ["ant", "zebra fish"]);
-        let ids: Vec<_> = data.samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
-        assert_eq!(ids, [("a/1.jpg", 1), ("b/3, x.jpg", 0)]);
+        assert_eq!(labelled(&data), [("a/1.jpg", 1), ("b/3, x.jpg", 0)]);
         assert_eq!(open(csv, Split::Train).unwrap().samples[0].id, "b/2.jpg");
     }
 

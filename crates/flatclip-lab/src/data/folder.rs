@@ -109,15 +109,14 @@ fn by_folder(text: &str, folders: &[&str]) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::tree::tree;
+    use crate::data::tree::{labelled, tree};
 
     #[test]
     fn labels_follow_sorted_folders_and_names_are_readable() {
         let dir = tree(&["b_c/2.jpg", "b_c/1.png", "a/x.jpg", "a/notes.txt", "README.txt", ".hidden/x.jpg"]);
         let data = open_folder(dir.path(), Split::Test).unwrap();
         assert_eq!(data.classes, ["a", "b c"]);
-        let ids: Vec<_> = data.samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
-        assert_eq!(ids, [("a/x.jpg", 0), ("b_c/1.png", 1), ("b_c/2.jpg", 1)]);
+        assert_eq!(labelled(&data), [("a/x.jpg", 0), ("b_c/1.png", 1), ("b_c/2.jpg", 1)]);
     }
 
     #[test]

@@ -35,6 +35,5 @@ pub use dataset::{Dataset, Family, Note, Sample, Source, Split};
 pub(crate) use dataset::{IMPORTED, shortened};
 pub(crate) use imagenet::imagenet_labels;
 pub use known::{KNOWN, Known};
-pub use names::fill;
 pub(crate) use open::reads_exif;
 pub use open::{Compat, OpenOptions, open};

@@ -12,11 +12,6 @@ pub(crate) fn readable(name: &str) -> String {
     name.replace('_', " ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The template with the class name at `{}` (or at clip_benchmark's `{c}`).
-pub fn fill(template: &str, class: &str) -> String {
-    template.replace("{c}", "{}").replace("{}", class)
-}
-
 /// Templates from a file, one per line; every one must have a place for the class name.
 pub(crate) fn read_templates(path: &Path) -> Result<Vec<String>> {
     let text = read_text(path)?;
@@ -47,7 +42,5 @@ mod tests {
     fn underscores_become_spaces_and_slashes_stay() {
         assert_eq!(readable("Apply_Eye_Makeup"), "Apply Eye Makeup");
         assert_eq!(readable("F/A-18"), "F/A-18");
-        assert_eq!(fill("a photo of {c}.", "river"), "a photo of river.");
-        assert_eq!(fill("{} texture.", "dotted"), "dotted texture.");
     }
 }

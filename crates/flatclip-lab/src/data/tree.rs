@@ -1,5 +1,6 @@
 //! Toy model data trees for tests.
 
+use super::Dataset;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -17,4 +18,9 @@ pub(crate) fn put(root: &Path, file: &str, content: impl AsRef<[u8]>) {
     let path = root.join(file);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, content).unwrap();
+}
+
+/// The samples of a data set by id and label.
+pub(crate) fn labelled(data: &Dataset) -> Vec<(&str, usize)> {
+    data.samples.iter().map(|sample| (sample.id.as_str(), sample.label)).collect()
 }

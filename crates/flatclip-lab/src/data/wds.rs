@@ -262,6 +262,11 @@ fn check_shards(folder: &Path, found: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::tree::labelled;
+
+    fn open(shards: &Path) -> Result<Dataset> {
+        open_wds(shards.to_str().unwrap(), Split::Test)
+    }
 
     fn shard(path: &Path, members: &[(&str, &[u8])]) {
         let mut builder = tar::Builder::new(File::create(path).unwrap());
@@ -289,9 +294,8 @@ mod tests {
     #[test]
     fn pairs_are_joined_in_archive_order_and_read_by_offset() {
         let dir = two_shards();
-        let data = open_wds(dir.path().to_str().unwrap(), Split::Test).unwrap();
-        let ids: Vec<_> = data.samples.iter().map(|s| (s.id.as_str(), s.label)).collect();
-        assert_eq!(ids, [("2/s1", 1), ("2/s2", 0), ("10/s1", 2)]);
+        let data = open(dir.path()).unwrap();
+        assert_eq!(labelled(&data), [("2/s1", 1), ("2/s2", 0), ("10/s1", 2)]);
         assert_eq!(data.samples[1].read().unwrap(), b"second");
         assert_eq!(data.classes[2], "cat fish");
         assert_eq!(data.templates, ["a {}."]);
@@ -313,11 +317,11 @@ mod tests {
         let path = dir.path().join("test/2.tar");
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..700]).unwrap();
-        assert!(open_wds(path.to_str().unwrap(), Split::Test).is_err());
+        assert!(open(&path).is_err());
         shard(&path, &[("s1.jpg", b"x"), ("s1.cls", b"dog")]);
-        assert!(open_wds(path.to_str().unwrap(), Split::Test).unwrap_err().to_string().contains("integer label"));
+        assert!(open(&path).unwrap_err().to_string().contains("integer label"));
         shard(&path, &[("s1.jpg", b"x"), ("s1.cls", b"7")]);
-        assert!(open_wds(path.to_str().unwrap(), Split::Test).unwrap_err().to_string().contains("labels up to 7"));
+        assert!(open(&path).unwrap_err().to_string().contains("labels up to 7"));
     }
 
     /// Eight samples: header and data of each member take 1024 bytes.
@@ -335,44 +339,44 @@ mod tests {
     #[test]
     fn an_archive_that_is_cut_or_has_a_wiped_header_is_refused_at_every_block() {
         let (_dir, path, whole) = eight();
-        let open = |bytes: &[u8]| {
+        let samples_of = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            open_wds(path.to_str().unwrap(), Split::Test).map(|data| data.samples.len()).map_err(|e| e.to_string())
+            open(&path).map(|data| data.samples.len()).map_err(|e| e.to_string())
         };
-        assert_eq!(open(&whole), Ok(8));
+        assert_eq!(samples_of(&whole), Ok(8));
         for cut in (0..whole.len()).step_by(512) {
-            let result = open(&whole[..cut]);
+            let result = samples_of(&whole[..cut]);
             assert!(result.is_err(), "cut at {cut}: {result:?}");
         }
         for member in 0..16 {
             let mut wiped = whole.clone();
             wiped[member * 1024..member * 1024 + 512].fill(0);
-            assert!(open(&wiped).unwrap_err().contains("there is data at byte"), "member {member}");
+            assert!(samples_of(&wiped).unwrap_err().contains("there is data at byte"), "member {member}");
         }
-        assert!(open(&[&whole[..], &whole].concat()).unwrap_err().contains("archives were"));
-        assert_eq!(open(&[&whole[..], &[0; 9 * 512]].concat()), Ok(8));
+        assert!(samples_of(&[&whole[..], &whole].concat()).unwrap_err().contains("archives were"));
+        assert_eq!(samples_of(&[&whole[..], &[0; 9 * 512]].concat()), Ok(8));
     }
 
     #[test]
     fn stated_counts_are_compared_and_a_key_has_one_image() {
         let (dir, path, _) = eight();
-        let open = || open_wds(dir.path().to_str().unwrap(), Split::Test).map(|_| ()).map_err(|e| e.to_string());
+        let refused = || open(dir.path()).unwrap_err().to_string();
         std::fs::write(dir.path().join("sizes.json"), r#"{"0.tar": 9}"#).unwrap();
-        assert!(open().unwrap_err().contains("says 9 samples for 0.tar, the shard has 8"));
+        assert!(refused().contains("says 9 samples for 0.tar, the shard has 8"));
         std::fs::write(dir.path().join("sizes.json"), r#"{"0.tar": 8}"#).unwrap();
         std::fs::write(dir.path().join("nshards.txt"), "2\n").unwrap();
-        assert!(open().unwrap_err().contains("says 2 shards"));
+        assert!(refused().contains("says 2 shards"));
         std::fs::write(dir.path().join("nshards.txt"), "1\n").unwrap();
-        open().unwrap();
+        open(dir.path()).unwrap();
         shard(&path, &[("s1.jpg", b"x"), ("s1.cls", b"1"), ("s1.png", b"y")]);
-        assert!(open().unwrap_err().contains("second one"));
+        assert!(refused().contains("second one"));
     }
 
     #[test]
     fn large_labels_need_names() {
         let (_dir, path, _) = eight();
         shard(&path, &[("s1.jpg", b"x"), ("s1.cls", b"1000000")]);
-        let message = open_wds(path.to_str().unwrap(), Split::Test).unwrap_err().to_string();
+        let message = open(&path).unwrap_err().to_string();
         assert!(message.contains("1000000") && message.contains("classnames.txt"), "{message}");
     }
 }

@@ -52,7 +52,7 @@ pub struct Sets {
 
 impl Sets {
     /// Of a whole run's records, `images` at a time; 0 for all together.
-    pub fn new(images: usize, records: &[Record]) -> Self {
+    pub(crate) fn new(images: usize, records: &[Record]) -> Self {
         let images = if images == 0 { records.len() } else { images };
         let classes = |set: &[Record]| set.iter().map(|record| record.label).collect::<BTreeSet<usize>>().len();
         let counts: Vec<usize> = records.chunks(images.max(1)).map(classes).collect();
@@ -63,7 +63,7 @@ impl Sets {
 
 impl Summary {
     /// Computes everything from the records.
-    pub fn new(dataset: &str, method: &str, classes: usize, records: &[Record]) -> Self {
+    pub(crate) fn new(dataset: &str, method: &str, classes: usize, records: &[Record]) -> Self {
         let outcomes: Vec<Outcome> = records.iter().filter_map(Record::outcome).collect();
         let failure = |record: &Record| Some((record.id.clone(), record.error.clone()?));
         Self {
@@ -83,13 +83,13 @@ impl Summary {
 
     /// The same for a method with this kind of confidence.
     #[must_use]
-    pub fn with_confidence(self, confidence: Confidence) -> Self {
+    pub(crate) fn with_confidence(self, confidence: Confidence) -> Self {
         Self { confidence, ..self }
     }
 
     /// The same for a method that answered sets of so many images.
     #[must_use]
-    pub fn with_sets(self, sets: Sets) -> Self {
+    pub(crate) fn with_sets(self, sets: Sets) -> Self {
         Self { sets: Some(sets), ..self }
     }
 }
