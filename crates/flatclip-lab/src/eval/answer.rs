@@ -13,12 +13,14 @@ use flatclip_tensor::Matrix;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// A sample whose features are known.
+/// A sample on its way, with the place that it has in the stream: loaded first, then encoded.
 pub(super) struct Encoded<'a> {
     pub(super) position: usize,
     pub(super) sample: &'a Sample,
     pub(super) features: Result<Ready>,
+    /// Names the image, where it can change.
     pub(super) image: Option<String>,
+    /// Time spent on decoding, views and cache look-up.
     pub(super) load: Duration,
     /// Of the views that the method uses; `None` where it is not known.
     pub(super) encode: Option<Duration>,
@@ -35,9 +37,11 @@ impl Encoded<'_> {
     }
 }
 
+/// What is there of a sample.
 pub(super) struct Ready {
-    /// None yet where views are encoded in rounds and nothing was kept of them.
+    /// None yet where nothing was kept of them: after loading, and where views are encoded in rounds.
     pub(super) views: ViewFeatures,
+    /// Made now: when there were no features, or when the adapter needs pixels.
     pub(super) pixels: Option<Pixels>,
     pub(super) generated: Option<Matrix>,
     /// What encoding all views took, of features from the cache.

@@ -14,6 +14,7 @@ use flatclip::methods::{AdapterSpec, Needs, Registry};
 use flatclip::progress::Progress;
 use flatclip::prompt::{Descriptions, Prompt};
 use flatclip::{Error, Hint, Result};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -191,12 +192,8 @@ impl EvaluateRequest {
         if self.limit == Some(0) {
             return Err(Error::config("limit", "expected at least 1 sample, found 0"));
         }
-        let mut seeds = self.seeds.clone();
-        seeds.sort_unstable();
-        seeds.dedup();
-        let mut methods = self.methods.clone();
-        methods.sort_unstable();
-        methods.dedup();
+        let seeds: BTreeSet<&u64> = self.seeds.iter().collect();
+        let methods: BTreeSet<&String> = self.methods.iter().collect();
         if seeds.len() < self.seeds.len() || methods.len() < self.methods.len() {
             return Err(Error::config("methods and seeds", "one is a duplicate; each makes a run of its own"));
         }
@@ -225,10 +222,8 @@ impl EvaluateRequest {
             PromptChoice::One(prompt) => prompt.clone(),
             PromptChoice::OwnTemplates => NamedPrompt::from(Prompt::templates(&dataset.templates)?),
             PromptChoice::Imported => {
-                return Err(Error::config(
-                    "prompt",
-                    "imported text features need imported image features, found a model",
-                ));
+                let reason = "imported text features need imported image features, found a model";
+                return Err(Error::config("prompt", reason));
             }
             PromptChoice::Described { templates, file } => {
                 let texts = if templates.is_empty() { &dataset.templates } else { templates };

@@ -1,14 +1,14 @@
 //! Loading overlapped with encoding: one thread decodes images and makes views while the caller encodes and adapts. A bounded
 //! channel between them keeps memory flat, however long the data set.
 
+use super::answer::{Encoded, Ready};
 use super::run::Evaluation;
 use crate::data::{Sample, shortened};
 use flatclip::ViewFeatures;
-use flatclip::image::views::Pixels;
 use flatclip::{Error, Result};
 use rayon::prelude::*;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Samples that wait between the loader and the encoder, at least: the next batch is made while one is encoded. With 64 views
 /// of 224 pixels a sample is 38 MB, as bytes 10 MB.
@@ -18,33 +18,12 @@ const DECODED_TOGETHER: usize = 4;
 /// Samples in a batch at most.
 const BATCH_SAMPLES: usize = 64;
 
-/// A sample on its way, with the place it has in the stream.
-pub(super) struct Loaded<'a> {
-    pub position: usize,
-    pub sample: &'a Sample,
-    pub content: Result<Content>,
-    /// Names the image, where it can change.
-    pub image: Option<String>,
-    /// Time spent on decoding, views and cache look-up.
-    pub load_time: Duration,
-}
-
-/// What the loader found.
-pub(super) struct Content {
-    /// From the cache.
-    pub features: Option<ViewFeatures>,
-    /// What encoding those took, where the cache has recorded it.
-    pub encode: Option<Duration>,
-    /// Made now: when there were no features, or when the adapter needs pixels.
-    pub pixels: Option<Pixels>,
-}
-
 impl<'a> Evaluation<'a> {
     /// Loads `positions` in order on a thread of its own and gives `consume` batches of them, in order.
     pub(super) fn load(
         &self,
         positions: &[usize],
-        mut consume: impl FnMut(Vec<Loaded<'a>>) -> Result<()>,
+        mut consume: impl FnMut(Vec<Encoded<'a>>) -> Result<()>,
     ) -> Result<()> {
         let own = own_pool()?;
         std::thread::scope(|scope| {
@@ -66,9 +45,9 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    fn produce(&self, positions: &[usize], sender: &SyncSender<Loaded<'a>>) {
+    fn produce(&self, positions: &[usize], sender: &SyncSender<Encoded<'a>>) {
         for group in positions.chunks(DECODED_TOGETHER.min(rayon::current_num_threads()).max(1)) {
-            let loaded: Vec<Loaded<'a>> = group.par_iter().map(|&position| self.load_one(position)).collect();
+            let loaded: Vec<Encoded<'a>> = group.par_iter().map(|&position| self.load_one(position)).collect();
             for item in loaded {
                 if sender.send(item).is_err() {
                     return;
@@ -77,26 +56,27 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    fn load_one(&self, position: usize) -> Loaded<'a> {
+    fn load_one(&self, position: usize) -> Encoded<'a> {
         let start = Instant::now();
         let sample = &self.dataset.samples[self.plan.order[position]];
         let cached = self.cache.and_then(|cache| cache.get(sample));
         let cached = cached.and_then(|cached| cached.first_views(self.encoder.views()));
-        let encode = cached.as_ref().and_then(|cached| cached.encode);
-        let (features, digest) = cached.map(|cached| (cached.features, cached.digest)).unzip();
+        let cached_encode = cached.as_ref().and_then(|cached| cached.encode);
+        let (views, digest) = cached.map(|cached| (cached.features, cached.digest)).unzip();
         // Before the pixels: of an image that changes meanwhile the record names the earlier one.
         let image = match digest {
             Some(digest) => sample.can_change().then(|| shortened(digest)),
             // Of one that cannot be read the pixels tell.
             None => sample.short_digest().unwrap_or_default(),
         };
-        let pixels = if features.is_none() || self.wants_pixels {
+        let pixels = if views.is_none() || self.wants_pixels {
             self.encoder.pixels(sample).map(Some).map_err(|error| name_sample(error, sample))
         } else {
             Ok(None)
         };
-        let content = pixels.map(|pixels| Content { features, encode, pixels });
-        Loaded { position, sample, content, image, load_time: start.elapsed() }
+        let views = views.unwrap_or_else(ViewFeatures::none);
+        let features = pixels.map(|pixels| Ready { views, pixels, generated: None, cached_encode });
+        Encoded { position, sample, features, image, load: start.elapsed(), encode: None }
     }
 }
 
@@ -122,15 +102,15 @@ fn name_sample(error: Error, sample: &Sample) -> Error {
 
 /// Waits for one sample, then takes what fits into a batch: many single views, or one sample with many.
 fn collect<'a>(
-    receiver: &Receiver<Loaded<'a>>,
+    receiver: &Receiver<Encoded<'a>>,
     views: usize,
     full: usize,
-    next: &mut Option<Loaded<'a>>,
-) -> Vec<Loaded<'a>> {
+    next: &mut Option<Encoded<'a>>,
+) -> Vec<Encoded<'a>> {
     let (mut batch, mut fresh_views) = (Vec::new(), 0);
     while batch.len() < BATCH_SAMPLES {
         let Some(item) = next.take().or_else(|| receiver.recv().ok()) else { break };
-        let new = if item.content.as_ref().is_ok_and(|content| content.pixels.is_some()) { views } else { 0 };
+        let new = if item.features.as_ref().is_ok_and(|ready| ready.pixels.is_some()) { views } else { 0 };
         if fresh_views > 0 && fresh_views + new > full {
             *next = Some(item);
             break;

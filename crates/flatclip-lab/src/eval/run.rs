@@ -4,7 +4,6 @@ use super::answer::{Answered, Encoded, Ready, answer, answer_many, answer_set, s
 use super::cache::FeatureCache;
 use super::encoder::Encoder;
 use super::log::PredictionLog;
-use super::pipeline::{Content, Loaded};
 use super::plan::{Plan, Shard};
 use super::record::Record;
 use super::timing::{SampleTime, Timing, seconds};
@@ -245,63 +244,61 @@ impl Evaluation<'_> {
     /// Runs the tower on the views of all samples that have no features, in one batch.
     fn encode<'s>(
         &self,
-        batch: Vec<Loaded<'s>>,
+        mut batch: Vec<Encoded<'s>>,
         timing: &mut Timing,
         progress: &dyn Progress,
     ) -> Result<Vec<Encoded<'s>>> {
         let views = self.encoder.views();
         // Views that are encoded in rounds are encoded when the image is answered.
-        let is_fresh = |content: &Content| content.features.is_none() && self.rounds.is_none();
-        let fresh: Vec<&Pixels> = batch
-            .iter()
-            .filter_map(|item| item.content.as_ref().ok().filter(|content| is_fresh(content))?.pixels.as_ref())
-            .collect();
+        let is_fresh = |ready: &&Ready| !ready.is_encoded() && self.rounds.is_none();
+        let ready = batch.iter().filter_map(|item| item.features.as_ref().ok());
+        let fresh: Vec<&Pixels> = ready.filter(is_fresh).filter_map(|ready| ready.pixels.as_ref()).collect();
         let start = Instant::now();
         let mut encoded = self.encode_views(&fresh, views)?.into_iter();
         let share = start.elapsed() / fresh.len().max(1) as u32;
         timing.encode_session += share.as_secs_f64() * fresh.len() as f64;
-        let mut result = Vec::with_capacity(batch.len());
-        for Loaded { position, sample, content, image, load_time } in batch {
+        for item in &mut batch {
             timing.samples += 1;
-            timing.load += load_time.as_secs_f64();
-            // Generated images of the sample are encoded for this method alone.
-            let (mut encode, mut beside) = (None, Duration::ZERO);
-            let features = content.and_then(|Content { features, encode: cached_encode, pixels }| {
-                let views = match features {
-                    Some(features) => {
-                        timing.cached += 1;
-                        encode = cached_encode;
-                        features
+            timing.load += item.load.as_secs_f64();
+            let Ok(ready) = &mut item.features else { continue };
+            let mut encode = None;
+            if ready.is_encoded() {
+                timing.cached += 1;
+                encode = ready.cached_encode;
+            } else if self.rounds.is_none() {
+                let lost = || Error::config(format!("sample {}", item.sample.id), "the encoder gave no features");
+                match encoded.next().unwrap_or_else(|| Err(lost())) {
+                    Ok(features) => ready.views = features,
+                    Err(error) => {
+                        item.features = Err(error);
+                        continue;
                     }
-                    None if self.rounds.is_some() => ViewFeatures::none(),
-                    None => {
-                        encode = Some(share);
-                        let lost = || Error::config(format!("sample {}", sample.id), "the encoder gave no features");
-                        let features = encoded.next().unwrap_or_else(|| Err(lost()))?;
-                        // Features that are not kept cost time later, not this answer.
-                        if let Some(Err(error)) = self.cache.map(|cache| cache.put(sample, &features, share)) {
-                            progress.warn(&format!("the feature cache cannot be written from here on: {error}"));
-                        }
-                        features
-                    }
-                };
-                let pixels = pixels.filter(|_| self.wants_pixels || self.rounds.is_some());
-                let begun = Instant::now();
-                let generated = self.encoder.generated(sample)?;
-                if generated.is_some() {
-                    beside = begun.elapsed();
                 }
-                Ok(Ready { views, pixels, generated, cached_encode })
-            });
+                encode = Some(share);
+                // Features that are not kept cost time later, not this answer.
+                if let Some(Err(error)) = self.cache.map(|cache| cache.put(item.sample, &ready.views, share)) {
+                    progress.warn(&format!("the feature cache cannot be written from here on: {error}"));
+                }
+            }
+            ready.pixels = ready.pixels.take().filter(|_| self.wants_pixels || self.rounds.is_some());
+            // Generated images of the sample are encoded for this method alone.
+            let begun = Instant::now();
+            match self.encoder.generated(item.sample) {
+                Ok(generated) => ready.generated = generated,
+                Err(error) => {
+                    item.features = Err(error);
+                    continue;
+                }
+            }
+            let beside = if ready.generated.is_some() { begun.elapsed() } else { Duration::ZERO };
             timing.encode_session += beside.as_secs_f64();
             // Views in rounds are charged as far as an answer looks at them.
-            let encode = encode.map(|all| share_of(all, self.views_used, views) + beside).filter(|_| features.is_ok());
-            if self.rounds.is_none() && features.is_ok() {
-                timing.charge(encode);
+            item.encode = encode.map(|all| share_of(all, self.views_used, views) + beside);
+            if self.rounds.is_none() {
+                timing.charge(item.encode);
             }
-            result.push(Encoded { position, sample, features, image, load: load_time, encode });
         }
-        Ok(result)
+        Ok(batch)
     }
 
     /// One result per sample. If the whole batch fails, each sample is tried alone, so that one bad image costs one; a device

@@ -43,10 +43,9 @@ pub(crate) fn search(
     directory: &RunDir,
     progress: &dyn Progress,
 ) -> Result<SearchTable> {
-    let path = directory.file(SEARCH);
-    let mut table = match std::fs::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::Run { path, reason: e.to_string() })?,
-        Err(_) => SearchTable { key: "sapt.radius".into(), held_out: held_out.labels.len(), ..SearchTable::default() },
+    let mut table = match directory.file(SEARCH).is_file() {
+        true => directory.read_json(SEARCH)?,
+        false => SearchTable { key: "sapt.radius".into(), held_out: held_out.labels.len(), ..SearchTable::default() },
     };
     forget_trials(directory, &table)?;
     for radius in RADII.into_iter().skip(table.rows.len()) {
