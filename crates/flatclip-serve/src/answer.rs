@@ -1,11 +1,11 @@
 //! Answers as JSON. Numbers are written as the command line writes them.
 
+use crate::ask::Asked;
 use crate::work::{Answered, Explained};
 use crate::{Charge, Problem};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use flatclip::Classifier;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -89,20 +89,20 @@ pub(crate) struct ViewBody {
 }
 
 impl AnswerBody {
-    pub(crate) fn new(model: &str, classifier: &Classifier, answered: &Answered, top: usize) -> Self {
+    pub(crate) fn new(asked: &Asked, answered: &Answered) -> Self {
         let answer = &answered.answer;
         let why = answer.explanation();
         let sigmoid = |index| answer.sigmoid().and_then(|scores| scores.get(index)).map(|&score| f64::from(score));
         let class = |(index, class, p)| TopClass { sigmoid: sigmoid(index), ..TopClass::new(index, class, p) };
         Self {
-            model: model.to_owned(),
-            method: classifier.method().to_owned(),
+            model: asked.model.clone(),
+            method: asked.classifier.method().to_owned(),
             prediction: answer.label().to_owned(),
             index: answer.index(),
             precision: answer.precision().unwrap_or_default().to_owned(),
             views: answer.views().unwrap_or_default(),
             read: answer.read().unwrap_or_default().to_owned(),
-            top: answer.ranked(top).into_iter().map(class).collect(),
+            top: answer.ranked(asked.top).into_iter().map(class).collect(),
             selected_views: why.selected.clone(),
             view_scores: why.scores.iter().map(|&score| f64::from(score)).collect(),
             view_score_bounds: why.bounds.clone(),

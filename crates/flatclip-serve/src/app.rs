@@ -9,17 +9,17 @@ use crate::queue::Queue;
 use crate::sessions::Sessions;
 use crate::statistics::Statistics;
 use crate::uploads::Uploads;
-use crate::{Budget, Config, Key, Problem};
+use crate::{Budget, Config, Key, Problem, lock};
 use flatclip::{Classifier, Error, Image, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 pub(crate) struct App {
     pub(crate) config: Config,
-    key: RwLock<Option<Key>>,
-    catalogue: RwLock<Arc<Catalogue>>,
+    key: Mutex<Option<Key>>,
+    catalogue: Mutex<Arc<Catalogue>>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) builds: Arc<Builds>,
     pub(crate) banks: Arc<Banks>,
@@ -50,9 +50,9 @@ impl App {
         config.check_exposure(key.is_some())?;
         crate::metrics::install();
         let limits = &config.limits;
-        let catalogue = RwLock::new(Arc::new(Catalogue::load(&config, None)?));
+        let catalogue = Mutex::new(Arc::new(Catalogue::load(&config, None)?));
         let lanes = Arc::new(Lanes::start().map_err(Error::io("threads"))?);
-        let pixels = Budget::new(limits.pixel_megabytes << 20, usize::MAX);
+        let pixels = Budget::new(limits.pixel_megabytes << 20);
         let queue = Queue::start(limits, &lanes, &pixels).map_err(Error::io("worker thread"))?;
         let kept = limits.kept_megabytes << 20;
         // A quarter is for text banks that are cached longer than their classifiers.
@@ -65,12 +65,12 @@ impl App {
             banks: Arc::new(Banks::new(kept / 4)),
             sessions: Sessions::new(limits),
             // One request of the largest size fits into the share of one client.
-            held: Budget::shared(limits.held_bytes, limits.client_share, limits.body_bytes * 2).sparing(SMALL),
+            held: Budget::shared(limits.held_bytes, limits.client_share, limits.body_bytes * 2, SMALL),
             pixels,
             uploads: Uploads::default(),
             parsers: Semaphore::new(std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)),
             memory: Memory::new((limits.memory_megabytes as u64) << 20),
-            key: RwLock::new(key),
+            key: Mutex::new(key),
             statistics: Statistics::default(),
             warm: AtomicBool::new(!config.warm_up),
             stopping: Arc::default(),
@@ -80,20 +80,19 @@ impl App {
     }
 
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
-        Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.catalogue))
     }
 
     /// Whether an `Authorization` header contains a valid key, or no key is needed.
     pub(crate) fn is_key_shown(&self, header: Option<&[u8]>) -> bool {
-        let key = self.key.read().unwrap_or_else(PoisonError::into_inner);
-        key.as_ref().is_none_or(|key| key.is_shown(header))
+        lock(&self.key).as_ref().is_none_or(|key| key.is_shown(header))
     }
 
     /// Reads the keys and the configuration file again. Requests in progress finish with the old ones.
     pub(crate) fn reload(&self) -> Result<()> {
         if self.config.key_file.is_some() {
             let key = self.config.read_key()?;
-            *self.key.write().unwrap_or_else(PoisonError::into_inner) = key;
+            *lock(&self.key) = key;
             tracing::info!("the keys were read again");
         }
         let Some(file) = &self.config.file else {
@@ -103,7 +102,7 @@ impl App {
         let config = Config::read(file)?;
         let fresh = Catalogue::load(&config, Some(&self.catalogue()))?;
         let (models, prompts) = (fresh.models.len(), fresh.prompts.len());
-        *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
+        *lock(&self.catalogue) = Arc::new(fresh);
         tracing::info!(models, prompts, "models, prompts and class lists were read again");
         Ok(())
     }
@@ -125,19 +124,12 @@ impl App {
     }
 
     pub(crate) async fn watch_memory(self: Arc<Self>) {
-        let mut last = Instant::now();
         let mut tick = tokio::time::interval(memory::EVERY);
         loop {
             tick.tick().await;
             let app = Arc::clone(&self);
-            // Returning memory to the system can take some milliseconds.
-            let looked = tokio::task::spawn_blocking(move || {
-                if app.memory.look(&mut last) {
-                    app.builds.classifiers.halve();
-                }
-                last
-            });
-            last = looked.await.unwrap_or(last);
+            let look = move || app.memory.look().then(|| app.builds.classifiers.halve());
+            let _ = tokio::task::spawn_blocking(look).await;
         }
     }
 

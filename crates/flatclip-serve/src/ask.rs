@@ -12,7 +12,7 @@ use flatclip::methods::{AdapterSpec, Kind};
 use flatclip::options::{OptionKind, OptionSpec, Table};
 use flatclip::prompt::PromptContent;
 use flatclip::text::templates::Ensemble;
-use flatclip::{Classifier, ClassifierBuilder, Model, Prompt, Registry};
+use flatclip::{Classifier, Model, Prompt, Registry};
 use std::sync::Arc;
 
 /// Defines a request body with its own fields and the shared settings.
@@ -102,16 +102,13 @@ request! {
 pub(crate) struct Recipe {
     pub(crate) model_name: String,
     pub(crate) kind: Kind,
-    pub(crate) model: Model,
     /// Number of class names, and bytes of the longest.
     pub(crate) classes: usize,
     name_bytes: usize,
     pub(crate) views: usize,
     /// Texts that go through the text tower for each image.
     image_texts: usize,
-    builder: ClassifierBuilder,
-    key: String,
-    cost: BuildCost,
+    pub(crate) order: Order,
 }
 
 /// What all images of a request share.
@@ -120,6 +117,7 @@ pub(crate) struct Asked {
     pub(crate) model: String,
     pub(crate) classifier: Cached,
     pub(crate) top: usize,
+    /// Whether to include the prediction and the region of each view.
     pub(crate) explain: bool,
     /// For tests of panics.
     pub(crate) panic: bool,
@@ -198,25 +196,21 @@ impl Recipe {
         Ok(Self {
             model_name: model_name.to_owned(),
             kind: spec.kind(),
-            model: model.clone(),
             classes: count,
             name_bytes,
             views: used_views,
             image_texts,
-            builder,
-            key: Digest::default().bytes(key.to_string()).hex(),
-            cost,
+            order: Order { key: Digest::default().bytes(key.to_string()).hex(), model: model.clone(), builder, cost },
         })
     }
 
     /// A cached classifier, or a new one; requests for the same one share its build.
     pub(crate) async fn classifier(&self, caller: &Caller) -> Result<Cached, Problem> {
-        if let Some(cached) = caller.app.builds.classifiers.get(&self.key) {
-            return Ok(cached);
+        let Caller { app, client, deadline } = caller;
+        match app.builds.classifiers.get(&self.order.key) {
+            Some(cached) => Ok(cached),
+            None => app.builds.get(self.order.clone(), *client, *deadline).await,
         }
-        let (key, model, builder) = (self.key.clone(), self.model.clone(), self.builder.clone());
-        let order = Order { key, client: caller.client, model, builder, cost: self.cost };
-        caller.app.builds.get(order, caller.deadline).await
     }
 
     /// The same with the settings of the answers.
@@ -229,7 +223,7 @@ impl Recipe {
     }
 
     pub(crate) fn is_cached(&self, app: &App) -> bool {
-        app.builds.classifiers.get(&self.key).is_some()
+        app.builds.classifiers.get(&self.order.key).is_some()
     }
 
     /// The weight of a job on this many images; an image whose estimated time exceeds the deadline is refused with the estimate.
@@ -240,7 +234,7 @@ impl Recipe {
 
     /// Estimated seconds for this many texts, which must be below the deadline.
     pub(crate) fn text_seconds(&self, app: &App, what: &str, texts: usize) -> Result<f64, Problem> {
-        let Some(rate) = app.builds.rates.known(&self.model).filter(|_| texts > 0) else { return Ok(0.0) };
+        let Some(rate) = app.builds.rates.known(&self.order.model).filter(|_| texts > 0) else { return Ok(0.0) };
         let seconds = texts as f64 / rate;
         cost::check(what, texts, seconds, app.config.limits.deadline())?;
         Ok(seconds)

@@ -40,25 +40,16 @@ pub(crate) enum Short {
 }
 
 impl Budget {
-    /// `per_client` is at least 1 and at most the capacity.
-    pub(crate) fn new(capacity: usize, per_client: usize) -> Self {
-        let per_client = per_client.clamp(1, capacity.max(1));
-        Self::with(capacity, per_client, 0)
+    /// Without a limit per client.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self::shared(capacity, 1.0, 0, 0)
     }
 
-    fn with(capacity: usize, per_client: usize, small: usize) -> Self {
+    /// Limits each client to a share of the capacity, but to no less than `least`. Charges up to `small` may exceed both limits
+    /// by an eighth, so that small requests are served next to large ones.
+    pub(crate) fn shared(capacity: usize, share: f64, least: usize, small: usize) -> Self {
+        let per_client = ((capacity as f64 * share).ceil() as usize).max(least).clamp(1, capacity.max(1));
         Self(Arc::new(Inner { capacity, per_client, small, state: Mutex::default(), freed: Condvar::new() }))
-    }
-
-    /// Allows charges up to `small` to exceed both limits by an eighth, so that small requests are served next to large ones.
-    #[must_use]
-    pub(crate) fn sparing(self, small: usize) -> Self {
-        Self::with(self.0.capacity, self.0.per_client, small)
-    }
-
-    /// Limits each client to a share of the capacity, but to no less than `least`.
-    pub(crate) fn shared(capacity: usize, share: f64, least: usize) -> Self {
-        Self::new(capacity, ((capacity as f64 * share).ceil() as usize).max(least))
     }
 
     /// Takes an amount for a client, or returns the limit that was reached; never blocks.
@@ -176,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_client_has_its_share_and_all_have_the_capacity() {
-        let budget = Budget::shared(100, 0.5, 1);
+        let budget = Budget::shared(100, 0.5, 1, 0);
         let mut first = budget.take(client(1), 50).unwrap();
         assert_eq!(budget.take(client(1), 1).unwrap_err(), Short::Client);
         let second = budget.take(client(2), 40).unwrap();
@@ -192,7 +183,7 @@ mod tests {
 
     #[test]
     fn small_charges_go_beside_large_ones() {
-        let budget = Budget::shared(800, 0.5, 1).sparing(10);
+        let budget = Budget::shared(800, 0.5, 1, 10);
         let large = budget.take(client(1), 400).unwrap();
         let mut small = budget.take(client(1), 10).unwrap();
         assert_eq!(small.grow(1).unwrap_err(), Short::Client);
@@ -206,7 +197,7 @@ mod tests {
 
     #[test]
     fn who_waits_gets_it_when_it_is_free_and_small_amounts_do_not_wait() {
-        let budget = Budget::new(160, 160);
+        let budget = Budget::new(160);
         let large = budget.wait(1000);
         assert_eq!(large.amount(), 140);
         let small = budget.wait(10);

@@ -18,9 +18,10 @@ const SHORT: f64 = 1.0;
 /// Maximum waiting builds of each kind; one client may have half of them.
 const MOST_WAITING: usize = 32;
 
+/// What to build; the key identifies it in the cache.
+#[derive(Clone)]
 pub(crate) struct Order {
     pub(crate) key: String,
-    pub(crate) client: Client,
     pub(crate) model: Model,
     pub(crate) builder: ClassifierBuilder,
     pub(crate) cost: BuildCost,
@@ -56,6 +57,7 @@ struct State {
 
 struct Build {
     order: Order,
+    client: Client,
     seconds: f64,
     asked: Instant,
     started: OnceLock<Instant>,
@@ -147,11 +149,11 @@ impl Builds {
     }
 
     /// A classifier that is not cached, or an error with the estimated time if it cannot be built before the deadline; the build then continues.
-    pub(crate) async fn get(&self, order: Order, deadline: Instant) -> Result<Cached, Problem> {
+    pub(crate) async fn get(&self, order: Order, client: Client, deadline: Instant) -> Result<Cached, Problem> {
         let seconds = self.estimate(&order).await?;
         let limit = Duration::from_millis(self.limits.build_ms);
         cost::check("classes x templates", order.cost.texts, seconds, limit)?;
-        let build = match self.join(order, seconds, limit) {
+        let build = match self.join(order, client, seconds, limit) {
             Ok(build) => build,
             Err(answer) => return answer,
         };
@@ -196,7 +198,13 @@ impl Builds {
     }
 
     /// The waiting or running build of this key, or a new one; an error is the answer without a build.
-    fn join(&self, order: Order, seconds: f64, limit: Duration) -> Result<Arc<Build>, Result<Cached, Problem>> {
+    fn join(
+        &self,
+        order: Order,
+        client: Client,
+        seconds: f64,
+        limit: Duration,
+    ) -> Result<Arc<Build>, Result<Cached, Problem>> {
         let mut state = lock(&self.state);
         if let Some(build) = state.open.get(&order.key) {
             return Ok(Arc::clone(build));
@@ -207,14 +215,14 @@ impl Builds {
         state.sweep();
         let is_short = seconds <= SHORT;
         let others = state.waiting.iter().filter(|build| build.is_short() == is_short);
-        let (all, own) =
-            others.fold((0, 0), |(all, own), build| (all + 1, own + usize::from(build.order.client == order.client)));
+        let (all, own) = others.fold((0, 0), |(all, own), build| (all + 1, own + usize::from(build.client == client)));
         if all >= MOST_WAITING || own >= MOST_WAITING / 2 {
             metrics::counter!("flatclip_refused_total").increment(1);
             return Err(Err(Problem::busy_building(all)));
         }
         let build = Arc::new(Build {
             order,
+            client,
             seconds,
             asked: Instant::now(),
             started: OnceLock::new(),
@@ -313,7 +321,6 @@ mod tests {
             let names: Vec<String> = (0..classes).map(|number| format!("thing {number}")).collect();
             Order {
                 key: key.to_owned(),
-                client: Client::default(),
                 model: self.model.clone(),
                 builder: Classifier::builder(&self.model).classes(names).ensemble("imagenet80").unwrap(),
                 cost: BuildCost { texts: classes * 80, bytes: 1 << 20, work_bytes: 0 },
@@ -330,14 +337,16 @@ mod tests {
         let room = room(Limits::default());
         let ask = || {
             let (builds, order) = (Arc::clone(&room.builds), room.order("a", 30));
-            tokio::spawn(async move { builds.get(order, within(60.0)).await })
+            tokio::spawn(async move { builds.get(order, Client::default(), within(60.0)).await })
         };
         let (first, second) = (ask(), ask());
         let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
         assert!(Arc::ptr_eq(&first, &second), "built twice");
         // A client that disconnects at once: a build that has started is finished anyway.
-        let left =
-            tokio::time::timeout(Duration::from_millis(150), room.builds.get(room.order("b", 1500), within(600.0)));
+        let left = tokio::time::timeout(
+            Duration::from_millis(150),
+            room.builds.get(room.order("b", 1500), Client::default(), within(600.0)),
+        );
         assert!(left.await.is_err(), "the build was too short for this test");
         let until = within(300.0);
         while room.builds.classifiers.get("b").is_none() {
@@ -349,12 +358,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn what_takes_too_long_is_refused_or_promised_with_its_number_and_others_are_built_meanwhile() {
         let room = room(Limits::default());
-        let promised = room.builds.get(room.order("long", 1500), within(0.05)).await.err().unwrap();
+        let promised = room.builds.get(room.order("long", 1500), Client::default(), within(0.05)).await.err().unwrap();
         assert_eq!((promised.status.as_u16(), promised.code), (503, "classifier.building"));
         assert!(promised.message.contains("120000 texts"), "{}", promised.message);
         let mut short = room.order("short", 1);
         short.cost.texts = 1;
-        assert!(room.builds.get(short, within(30.0)).await.is_ok());
+        assert!(room.builds.get(short, Client::default(), within(30.0)).await.is_ok());
         room.builds.close(); // cancels the long one between chunks
         let until = within(60.0);
         while room.builds.len() > 0 {
@@ -363,7 +372,7 @@ mod tests {
         }
         assert!(room.builds.classifiers.get("long").is_none());
         let strict = self::room(Limits { build_ms: 1, ..Limits::default() });
-        let refused = strict.builds.get(strict.order("x", 1500), within(30.0)).await.err().unwrap();
+        let refused = strict.builds.get(strict.order("x", 1500), Client::default(), within(30.0)).await.err().unwrap();
         assert_eq!((refused.status.as_u16(), refused.code), (413, "limit.exceeded"));
     }
 }

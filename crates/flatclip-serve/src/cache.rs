@@ -79,7 +79,7 @@ pub(crate) struct Classifiers {
 
 impl Classifiers {
     pub(crate) fn new(most: usize, bytes: usize) -> Self {
-        Self { lru: Mutex::new(LruCache::new(most, usize::MAX)), memory: Budget::new(bytes, bytes) }
+        Self { lru: Mutex::new(LruCache::new(most, usize::MAX)), memory: Budget::new(bytes) }
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<Cached> {

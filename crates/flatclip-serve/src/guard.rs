@@ -39,8 +39,7 @@ fn shown(value: &str) -> String {
 
 fn is_allowed_host(config: &Config, host: &str) -> bool {
     let name = without_port(host);
-    let is_ours = is_local_name(name);
-    is_ours || config.allowed_hosts.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name))
+    is_local_name(name) || config.allowed_hosts.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name))
 }
 
 fn without_port(host: &str) -> &str {

@@ -50,12 +50,15 @@ use budget::{Budget, Charge, Short};
 use client::{Caller, Client};
 use lanes::Weight;
 use problem::Problem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use config::{ClassSet, Config, Limits, ModelEntry, PromptEntry};
 pub use key::Key;
 pub use openapi::openapi_json;
 pub use server::{Server, Stop, router};
+
+/// How routes get the state of the server.
+type Shared = axum::extract::State<Arc<App>>;
 
 /// Panics of jobs are caught, so a poisoned lock never means an incomplete change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

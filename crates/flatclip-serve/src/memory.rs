@@ -1,6 +1,8 @@
 //! Enforces the memory limit on the resident memory. Budgets count what requests hold; this module measures the process,
 //! returns freed memory to the system, and decides when requests must be refused.
 
+use crate::lock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,11 +18,13 @@ pub(crate) struct Memory {
     allowed: u64,
     baseline: AtomicU64,
     is_short: AtomicBool,
+    trimmed: Mutex<Instant>,
 }
 
 impl Memory {
     pub(crate) fn new(allowed: u64) -> Self {
-        Self { allowed, baseline: AtomicU64::new(resident()), is_short: AtomicBool::new(false) }
+        let (baseline, trimmed) = (AtomicU64::new(resident()), Mutex::new(Instant::now()));
+        Self { allowed, baseline, is_short: AtomicBool::new(false), trimmed }
     }
 
     /// Sets the current resident memory as the baseline of the models.
@@ -37,12 +41,12 @@ impl Memory {
         resident().saturating_sub(self.baseline.load(Ordering::Relaxed))
     }
 
-    /// Measures once; `last` is the time of the last trim. Returns whether memory is short, so that caches should be reduced.
-    pub(crate) fn look(&self, last: &mut Instant) -> bool {
-        let mut above = self.above();
-        if above > TRIM_ABOVE && last.elapsed() >= TRIM_EVERY {
+    /// Measures once, which can take some milliseconds. Returns whether memory is short, so that caches should be reduced.
+    pub(crate) fn look(&self) -> bool {
+        let (mut above, mut trimmed) = (self.above(), lock(&self.trimmed));
+        if above > TRIM_ABOVE && trimmed.elapsed() >= TRIM_EVERY {
             flatclip::give_back();
-            *last = Instant::now();
+            *trimmed = Instant::now();
             above = self.above();
         }
         // An eighth is reserved for requests in progress.
@@ -70,13 +74,12 @@ mod tests {
     #[test]
     fn memory_above_the_promise_is_short_until_it_is_freed() {
         let memory = Memory::new(128 << 20);
-        let mut last = Instant::now();
-        assert!(!memory.look(&mut last));
+        assert!(!memory.look());
         let held = vec![1u8; 200 << 20];
-        assert!(memory.look(&mut last) && memory.is_short());
+        assert!(memory.look() && memory.is_short());
         drop(std::hint::black_box(held));
         let deadline = Instant::now() + Duration::from_secs(20);
-        while memory.look(&mut last) {
+        while memory.look() {
             assert!(Instant::now() < deadline, "freed memory was not given back");
             std::thread::sleep(EVERY);
         }

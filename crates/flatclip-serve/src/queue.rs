@@ -78,8 +78,8 @@ impl Queue {
         let queue = Arc::new(Self {
             state: Mutex::new(state),
             arrived: Condvar::new(),
-            light: Budget::shared(limits.queue, limits.client_share, limits.images),
-            others: Budget::shared(limits.queue, limits.client_share, limits.images),
+            light: Budget::shared(limits.queue, limits.client_share, limits.images, 0),
+            others: Budget::shared(limits.queue, limits.client_share, limits.images, 0),
             limits: limits.clone(),
             lanes: Arc::clone(lanes),
             pixels: pixels.clone(),
@@ -321,7 +321,7 @@ mod tests {
 
     fn queue(workers: usize, queue: usize) -> Arc<Queue> {
         let limits = Limits { workers, queue, client_share: 1.0, ..Limits::default() };
-        Queue::start(&limits, &Arc::new(Lanes::start().unwrap()), &Budget::new(1 << 20, 1 << 20)).unwrap()
+        Queue::start(&limits, &Arc::new(Lanes::start().unwrap()), &Budget::new(1 << 20)).unwrap()
     }
 
     fn soon() -> Instant {

@@ -27,7 +27,7 @@ pub(crate) struct Sessions {
 impl Sessions {
     pub(crate) fn new(limits: &Limits) -> Self {
         let lifetime = Duration::from_secs(limits.session_seconds);
-        let places = Budget::shared(limits.sessions, limits.client_share, 1);
+        let places = Budget::shared(limits.sessions, limits.client_share, 1, 0);
         Self { open: Mutex::new(HashMap::new()), places, lifetime }
     }
 

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// The queue of pieces. It has room for all of them, so that the producer never waits for a slow client; their memory was
 /// reserved before.
@@ -61,19 +62,11 @@ pub(crate) fn pieces<F: Future<Output = ()> + Send + 'static>(
     make: impl FnOnce(Pieces) -> F,
 ) -> Response {
     let (to, from) = mpsc::channel(most.max(1));
-    // Dropped together with the response: if the client disconnects, jobs that have not started are cancelled.
-    let work = tokio::spawn(make(Pieces { to, form }));
-    let stream = unfold((from, Ends(work), memory), async |(mut from, ends, memory)| {
-        from.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), (from, ends, memory)))
+    // Aborted when it is dropped together with the response: if the client disconnects, jobs that have not started are cancelled.
+    let mut work = JoinSet::new();
+    work.spawn(make(Pieces { to, form }));
+    let stream = unfold((from, work, memory), async |(mut from, work, memory)| {
+        from.recv().await.map(|piece| (Ok::<_, std::convert::Infallible>(piece), (from, work, memory)))
     });
     ([(header::CONTENT_TYPE, form.media_type())], Body::from_stream(stream)).into_response()
-}
-
-/// Aborts a task when it is dropped.
-struct Ends(tokio::task::JoinHandle<()>);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }

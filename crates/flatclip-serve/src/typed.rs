@@ -6,8 +6,8 @@ use axum::body::Bytes;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE};
 use flatclip::options::{Table, Value};
+use serde::Serialize;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde::{Serialize, Serializer};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -29,9 +29,11 @@ const DEEPEST: usize = 8;
 /// An image in base64, the example of the description: 8 x 8 pixels.
 pub(crate) const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAoElEQVR42h2OoRHCUBBEVyAiIiIiIjI3CETkl4gVyEgE6hSCApBbBAJ1NVDAlUAFVxHzsTs77z0AMICAAwICSKDwn80OtMFtlE1hc9pStvazcSAn5yIeg1uyFc8dYT7SF/eTvIUzfS+/dbBpoo6uJl1C19S99Ow6i5mxeVBxjXhkqOLVIywXZvPclfdIZb4rPz3NamWdvW6qZ9Qr61P1/QEJ5UDBJBkSEQAAAABJRU5ErkJggg==";
 
-/// An image in base64, decoded as it is read; the beginning of a data address is allowed.
-#[derive(Clone, Debug)]
+/// An image in base64, decoded as it is read; the beginning of a data address is allowed. Only the description of the routes
+/// serialises it, as a default, which is empty.
+#[derive(Clone, Debug, Serialize)]
 pub(crate) enum Encoded {
+    #[serde(skip)]
     Bytes(Bytes),
     /// Not base64.
     Broken,
@@ -56,16 +58,6 @@ impl Encoded {
     }
 }
 
-/// The description of the routes shows defaults, which are empty.
-impl Serialize for Encoded {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Bytes(bytes) => serializer.serialize_str(&STANDARD.encode(bytes)),
-            Self::Broken => serializer.serialize_none(),
-        }
-    }
-}
-
 impl<'de> Deserialize<'de> for Encoded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
@@ -83,15 +75,9 @@ impl<'de> Deserialize<'de> for Encoded {
 }
 
 /// A list of at most `MOST` values.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Few<T, const MOST: usize>(pub(crate) Vec<T>);
-
-impl<T, const MOST: usize> Default for Few<T, MOST> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
 
 /// Class names, templates, texts.
 pub(crate) type Names = Few<String, MOST_NAMES>;

@@ -254,7 +254,7 @@ impl Upload {
 
     /// The images in the body: files and base64. From here on only they count against the budget.
     pub(crate) fn images(mut self, one: Option<Encoded>, several: Option<Images>) -> Result<Vec<Uploaded>, Problem> {
-        for encoded in one.into_iter().chain(several.unwrap_or_default().0) {
+        for encoded in one.into_iter().chain(several.into_iter().flat_map(|images| images.0)) {
             self.files.push(encoded.bytes()?);
         }
         self.charge.shrink_to(self.files.iter().map(Bytes::len).sum());

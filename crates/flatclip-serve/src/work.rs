@@ -1,7 +1,6 @@
 //! Jobs of the workers: classify images, encode images, or call a function; the first two in batches.
 
-use crate::ask::view_bytes;
-use crate::cache::Cached;
+use crate::ask::{Asked, view_bytes};
 use crate::upload::Uploaded;
 use crate::{Budget, Problem, lock};
 use flatclip::image::DecodeOptions;
@@ -23,12 +22,8 @@ pub(crate) enum Work {
 }
 
 pub(crate) struct AnswerWork {
-    pub(crate) classifier: Cached,
+    pub(crate) asked: Asked,
     pub(crate) image: Uploaded,
-    /// Whether to include the prediction and the region of each view.
-    pub(crate) explain: bool,
-    /// For tests of panics.
-    pub(crate) panic: bool,
     pub(crate) reply: Reply<Answered>,
 }
 
@@ -59,7 +54,7 @@ const TOP_OF_A_VIEW: usize = 3;
 
 impl AnswerWork {
     fn bytes(&self) -> usize {
-        self.image.decoding_bytes().saturating_add(self.classifier.work_bytes)
+        self.image.decoding_bytes().saturating_add(self.asked.classifier.work_bytes)
     }
 }
 
@@ -117,7 +112,7 @@ impl Work {
     /// Views that go through the tower.
     pub(crate) fn views(&self) -> usize {
         match self {
-            Self::Answer(work) => work.classifier.views(),
+            Self::Answer(work) => work.asked.classifier.views(),
             Self::Embed(_) | Self::Function { .. } => 1,
         }
     }
@@ -201,26 +196,27 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Option<T> {
 
 fn answer_all(works: &[AnswerWork]) -> Vec<Result<Answered, Problem>> {
     let start = Instant::now();
-    if works.iter().any(|work| work.panic) {
+    if works.iter().any(|work| work.asked.panic) {
         std::panic::panic_any("injected");
     }
     let images: Vec<Result<Image, Problem>> =
-        works.par_iter().map(|work| Ok(work.image.image(&work.classifier.decode_options())?)).collect();
+        works.par_iter().map(|work| Ok(work.image.image(&work.asked.classifier.decode_options())?)).collect();
     let classifiers: Vec<Classifier> =
-        works.iter().map(|work| work.classifier.classifier.explaining(work.explain)).collect();
+        works.iter().map(|work| work.asked.classifier.classifier.explaining(work.asked.explain)).collect();
     let decoded = classifiers.iter().zip(&images);
     let asked: Vec<_> = decoded.filter_map(|(classifier, image)| Some((classifier, image.as_ref().ok()?))).collect();
     let mut answers = Classifier::answer_together(&asked).into_iter();
     let mut one = |(work, image): (&AnswerWork, &Result<Image, Problem>)| {
         let image = image.as_ref().map_err(Clone::clone)?;
         let (answer, views) = answers.next().ok_or_else(Problem::internal)??;
-        let explained = work.explain.then(|| explain(&work.classifier, image, &views)).transpose()?;
+        let Asked { classifier, explain, .. } = &work.asked;
+        let explained = explain.then(|| explained(classifier, image, &views)).transpose()?;
         Ok(Answered { answer, explained, took: start.elapsed() })
     };
     works.iter().zip(&images).map(&mut one).collect()
 }
 
-fn explain(classifier: &Classifier, image: &Image, views: &ViewFeatures) -> Result<Explained, Problem> {
+fn explained(classifier: &Classifier, image: &Image, views: &ViewFeatures) -> Result<Explained, Problem> {
     let mut draws = classifier.view_draws(image)?;
     draws.truncate(views.unit.rows()); // any-time views may be fewer
     let says = classifier.view_answers(views, TOP_OF_A_VIEW);
@@ -230,10 +226,8 @@ fn explain(classifier: &Classifier, image: &Image, views: &ViewFeatures) -> Resu
 fn embed_all(works: &[EmbedWork]) -> Vec<Result<Vec<f32>, Problem>> {
     let decoded: Vec<Result<Image, Problem>> =
         works.par_iter().map(|work| Ok(work.image.image(&work.options)?)).collect();
-    let (mut faults, mut good) = (Vec::with_capacity(works.len()), Vec::with_capacity(works.len()));
-    for decoded_image in decoded {
-        faults.push(decoded_image.map(|decoded_image| good.push(Ok(decoded_image))).err());
-    }
+    let mut good = Vec::with_capacity(works.len());
+    let faults: Vec<_> = decoded.into_iter().map(|image| image.map(|image| good.push(Ok(image))).err()).collect();
     let rows = match works.first() {
         Some(work) if !good.is_empty() => work.model.plain_features(good.into_iter()),
         _ => return faults.into_iter().flatten().map(Err).collect(),
@@ -257,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_split_by_the_memory_it_takes() {
-        let budget = Budget::new(100, 100);
+        let budget = Budget::new(100);
         let sizes = |works: &[usize]| -> Vec<usize> {
             groups(works.to_vec(), &budget, |&bytes| bytes).iter().map(|group| group.members.len()).collect()
         };

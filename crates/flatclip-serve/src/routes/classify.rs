@@ -60,7 +60,7 @@ pub(crate) async fn classify(mut upload: Upload) -> Result<Response, Problem> {
     } else if let Some(image) = images.pop_if(|_| total == 1 && !is_lines) {
         let asked = recipe.asked(&caller, how).await?;
         let answered = answer(&caller, &asked, image, weight).await?;
-        let body = AnswerBody::new(&asked.model, &asked.classifier, &answered, top);
+        let body = AnswerBody::new(&asked, &answered);
         return Ok((timing(answered.took), json_response(&body, memory)?).into_response());
     } else {
         Form::Lines
@@ -113,10 +113,9 @@ pub(crate) fn start(
     ticket: &Ticket,
 ) -> Receiver<Result<Answered, Problem>> {
     let (reply, answer) = oneshot::channel();
-    let Asked { model, classifier, explain, panic, .. } = asked.clone();
-    crate::metrics::count_image(&model, classifier.method());
-    let work = AnswerWork { classifier, image, explain, panic, reply };
-    caller.app.queue.push(Work::Answer(work), ticket, caller.deadline);
+    crate::metrics::count_image(&asked.model, asked.classifier.method());
+    let work = Work::Answer(AnswerWork { asked: asked.clone(), image, reply });
+    caller.app.queue.push(work, ticket, caller.deadline);
     answer
 }
 
@@ -134,7 +133,7 @@ async fn answer_pieces(caller: &Caller, asked: &Asked, images: Vec<Uploaded>, ti
                 let (asked, out) = (asked.clone(), out.clone());
                 let classes = asked.top.min(asked.classifier.classes().len());
                 let write = move || {
-                    let body = AnswerBody::new(&asked.model, &asked.classifier, &answered, asked.top);
+                    let body = AnswerBody::new(&asked, &answered);
                     Ok(out.send("answer", &Line { image: place, body }))
                 };
                 caller.app.apart(classes > MANY_CLASSES, write).await.unwrap_or(false)

@@ -1,14 +1,13 @@
 //! Lists of models, methods, prompts, class lists and limits.
 
-use crate::{App, Problem};
+use crate::{Problem, Shared};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use flatclip::options::{OptionKind, OptionSpec};
 use flatclip::{Model, Registry};
 use serde::Serialize;
 use serde_json::Value;
 use std::ops::Bound;
-use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// The models, in the form of OpenAI's list with more fields.
@@ -154,7 +153,7 @@ pub(crate) struct LimitsBody {
 
 /// The models.
 #[utoipa::path(get, path = "/v1/models", tag = "lists", responses((status = 200, description = "The models", body = ModelsBody)))]
-pub(crate) async fn models(State(app): State<Arc<App>>) -> Json<ModelsBody> {
+pub(crate) async fn models(app: Shared) -> Json<ModelsBody> {
     let catalogue = app.catalogue();
     let data = catalogue.models.iter().map(|(entry, model)| ModelBody::new(&entry.name, model)).collect();
     Json(ModelsBody { object: "list", data })
@@ -165,7 +164,7 @@ pub(crate) async fn models(State(app): State<Arc<App>>) -> Json<ModelsBody> {
     get, path = "/v1/models/{model}", tag = "lists", params(("model" = String, Path, description = "The model")),
     responses((status = 200, description = "The model", body = ModelBody))
 )]
-pub(crate) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<ModelBody>, Problem> {
+pub(crate) async fn model(app: Shared, Path(name): Path<String>) -> Result<Json<ModelBody>, Problem> {
     let catalogue = app.catalogue();
     let (name, model) = catalogue.model(Some(&name))?;
     Ok(Json(ModelBody::new(name, model)))
@@ -199,7 +198,7 @@ pub(crate) async fn methods() -> Json<Vec<MethodBody>> {
 
 /// The tuned prompts.
 #[utoipa::path(get, path = "/v1/prompts", tag = "lists", responses((status = 200, description = "The prompts", body = Vec<PromptBody>)))]
-pub(crate) async fn prompts(State(app): State<Arc<App>>) -> Json<Vec<PromptBody>> {
+pub(crate) async fn prompts(app: Shared) -> Json<Vec<PromptBody>> {
     let catalogue = app.catalogue();
     let body = |named: &crate::catalogue::NamedPrompt| PromptBody {
         name: named.entry.name.clone(),
@@ -212,7 +211,7 @@ pub(crate) async fn prompts(State(app): State<Arc<App>>) -> Json<Vec<PromptBody>
 
 /// The class lists.
 #[utoipa::path(get, path = "/v1/class_sets", tag = "lists", responses((status = 200, description = "The class lists", body = Vec<ClassSetBody>)))]
-pub(crate) async fn class_sets(State(app): State<Arc<App>>) -> Json<Vec<ClassSetBody>> {
+pub(crate) async fn class_sets(app: Shared) -> Json<Vec<ClassSetBody>> {
     let catalogue = app.catalogue();
     let sets = catalogue.class_sets.iter();
     Json(sets.map(|(name, classes)| ClassSetBody { name: name.clone(), classes: classes.clone() }).collect())
@@ -220,7 +219,7 @@ pub(crate) async fn class_sets(State(app): State<Arc<App>>) -> Json<Vec<ClassSet
 
 /// The limits of requests.
 #[utoipa::path(get, path = "/v1/limits", tag = "lists", responses((status = 200, description = "The limits", body = LimitsBody)))]
-pub(crate) async fn limits(State(app): State<Arc<App>>) -> Json<LimitsBody> {
+pub(crate) async fn limits(app: Shared) -> Json<LimitsBody> {
     let l = &app.config.limits;
     Json(LimitsBody {
         body_bytes: l.body_bytes,

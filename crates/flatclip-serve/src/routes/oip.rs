@@ -9,9 +9,9 @@ use crate::answer::{NUMBER, counted};
 use crate::ask::{Recipe, Settings};
 use crate::typed::{Encoded, Few, Parameters};
 use crate::upload::{Held, Upload, Uploaded, parse, short, weight_of};
-use crate::{App, Caller, Problem};
+use crate::{App, Caller, Problem, Shared};
 use axum::Json;
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
@@ -125,7 +125,7 @@ pub(crate) async fn statistics(Named { app, name, .. }: Named) -> Json<Value> {
     get, path = "/v2/models/stats", tag = "open inference protocol",
     responses((status = 200, description = "The statistics", body = Value))
 )]
-pub(crate) async fn all_statistics(State(app): State<Arc<App>>) -> Json<Value> {
+pub(crate) async fn all_statistics(app: Shared) -> Json<Value> {
     let catalogue = app.catalogue();
     let all: Vec<Value> = catalogue.models.iter().map(|(entry, _)| app.statistics.of(&entry.name)).collect();
     Json(json!({ "model_stats": all }))

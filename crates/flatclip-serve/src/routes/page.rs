@@ -1,35 +1,25 @@
 //! The web page, its sample images, and the reference of the routes.
 
-use crate::{App, Problem};
+use crate::{Problem, Shared};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use flatclip_pocket::{CLASS_NAMES, Domain, SIDE, World, draw, png, scene};
 use serde::Serialize;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use utoipa::ToSchema;
 
 macro_rules! parts {
-    ($($name:literal),+ $(,)?) => { [$(($name, include_str!(concat!("../../page/", $name)))),+] };
+    ($($name:literal),+ $(,)?) => {
+        [$((concat!($name, ".js"), include_str!(concat!("../../page/", $name, ".js")))),+]
+    };
 }
 
 /// The script's modules, each with one job; `app.js` imports them.
 const PARTS: [(&str, &str); 14] = parts![
-    "answers.js",
-    "ask.js",
-    "compare.js",
-    "copy.js",
-    "dom.js",
-    "image.js",
-    "scatter.js",
-    "server.js",
-    "settings.js",
-    "solid.js",
-    "state.js",
-    "surfaces.js",
-    "tell.js",
-    "terms.js",
+    "answers", "ask", "compare", "copy", "dom", "image", "scatter", "server", "settings", "solid", "state", "surfaces",
+    "tell", "terms",
 ];
 
 /// Number of sample images per domain: one of each class.
@@ -94,7 +84,7 @@ pub(crate) async fn part(Path(name): Path<String>) -> Result<Response, Problem> 
 
 /// The image and the classes that the page opens with, and which models know synthetic drawings only.
 #[utoipa::path(get, path = "/v1/opening", tag = "lists", responses((status = 200, description = "The image and classes that the page opens with", body = OpeningBody)))]
-pub(crate) async fn opening(State(app): State<Arc<App>>) -> Json<OpeningBody> {
+pub(crate) async fn opening(app: Shared) -> Json<OpeningBody> {
     let model = |(entry, model): &(crate::ModelEntry, flatclip::Model)| {
         let (_, sample) = OPENINGS.iter().find(|(name, _)| *name == model.name()).unwrap_or(&OPENINGS[0]);
         let synthetic = flatclip_pocket::MODEL_NAMES.contains(&model.name());

@@ -1,13 +1,13 @@
 //! Sessions: streams of methods that learn from the images they see.
 
 use crate::answer::{AnswerBody, json_response, timing};
-use crate::ask::{Recipe, Settings};
+use crate::ask::{Asked, Recipe, Settings};
 use crate::typed::{Encoded, IMAGE};
 use crate::upload::Upload;
 use crate::work::Answered;
-use crate::{App, Problem, Weight};
+use crate::{App, Problem, Shared, Weight};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use flatclip::methods::Kind;
@@ -71,7 +71,7 @@ pub(crate) async fn open(mut upload: Upload) -> Result<(StatusCode, Json<Session
 
 /// Maximum bytes of a method's state: a few features per class, and a shared part.
 fn state_bytes(recipe: &Recipe) -> usize {
-    let width = recipe.model.width();
+    let width = recipe.order.model.width();
     (8 * recipe.classes + 2 * width).saturating_mul(width * 4)
 }
 
@@ -80,7 +80,7 @@ fn state_bytes(recipe: &Recipe) -> usize {
     get, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session")),
     responses((status = 200, description = "The session", body = SessionBody))
 )]
-pub(crate) async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<SessionBody>, Problem> {
+pub(crate) async fn show(app: Shared, Path(id): Path<String>) -> Result<Json<SessionBody>, Problem> {
     SessionBody::of(&app, id).map(Json)
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, Path(id): Path<String>) ->
     delete, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = String, Path, description = "The session")),
     responses((status = 204, description = "Closed"))
 )]
-pub(crate) async fn close(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
+pub(crate) async fn close(app: Shared, Path(id): Path<String>) -> Result<StatusCode, Problem> {
     app.sessions.close(&id)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -123,6 +123,7 @@ pub(crate) async fn classify(Path(id): Path<String>, mut upload: Upload) -> Resu
         Ok(Answered { answer, explained: None, took: start.elapsed() })
     };
     let answered = caller.run(ticket, work).await?;
-    let body = AnswerBody::new(&session.model, &classifier, &answered, top);
+    let asked = Asked { model: session.model.clone(), classifier, top, explain: false, panic: false };
+    let body = AnswerBody::new(&asked, &answered);
     Ok((timing(answered.took), json_response(&body, memory)?).into_response())
 }
