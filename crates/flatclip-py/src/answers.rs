@@ -223,12 +223,10 @@ pub(crate) struct Answers {
     answers: Vec<flatclip::Answer>,
     /// Input position of the image of each answer.
     positions: Vec<usize>,
-    /// Skipped images: input position and reason.
     skipped: Vec<(usize, String)>,
 }
 
 impl Answers {
-    /// Answers for all images.
     pub(crate) fn all(answers: Vec<flatclip::Answer>) -> Self {
         Self { positions: (0..answers.len()).collect(), answers, skipped: Vec::new() }
     }
@@ -241,7 +239,6 @@ impl Answers {
     }
 }
 
-/// An index or a slice.
 #[derive(FromPyObject)]
 enum Place<'py> {
     One(isize),

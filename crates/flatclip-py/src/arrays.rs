@@ -141,7 +141,6 @@ pub(crate) fn matrix(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Matrix> {
     Ok(Matrix::from_vec(rows, cols, array.as_slice()?.to_vec()))
 }
 
-/// One number that is not NaN or infinite.
 pub(crate) fn finite(py: Python<'_>, value: f64, name: &str) -> PyResult<f32> {
     let small = value as f32;
     if small.is_finite() {

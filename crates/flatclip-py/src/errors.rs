@@ -25,7 +25,6 @@ fn make(py: Python<'_>, code: &str, message: &str, hint: Option<&str>) -> PyErr 
 
 /// Converts results of calls that run on the calling thread.
 pub(crate) trait OrRaise<T> {
-    /// The value, or the exception.
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;
 }
 

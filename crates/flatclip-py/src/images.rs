@@ -13,11 +13,8 @@ use std::path::PathBuf;
 /// One input image; files and bytes are decoded by a worker, not by the calling thread.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
-    /// A file.
     Path(PathBuf),
-    /// An encoded image.
     Bytes(Vec<u8>),
-    /// Pixels.
     Image(Image),
 }
 

@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// The arguments of `reproduce`.
 fn request(py: Python<'_>, given: &Given<'_>) -> PyResult<ReproduceRequest> {
     let recipe = recipe(given.get::<Option<String>>("item")?.as_deref(), given.get("recipe")?).or_raise(py)?;
     let compat: Vec<String> = given.get("compat")?;

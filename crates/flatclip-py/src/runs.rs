@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The arguments that `evaluate` and `sweep` share.
 fn request(py: Python<'_>, given: &Given<'_>) -> PyResult<EvaluateRequest> {
     let mut request = EvaluateRequest::new(given.get::<PathBuf>("out")?).or_raise(py)?;
     request.methods = given.get("methods")?;

@@ -21,7 +21,6 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The arguments of `tune`.
 fn request(given: &Given<'_>) -> PyResult<TuneRequest> {
     let wrong = PyValueError::new_err::<String>;
     let sampler = match given.get::<String>("sampler")?.as_str() {

@@ -128,7 +128,6 @@ impl Progress for Watch {
     }
 }
 
-/// Issues a warning of the library as a Python warning.
 pub(crate) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     let text = CString::new(text.replace('\0', " "))?;
     PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 1)

@@ -11,7 +11,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::sync::Arc;
 
-/// An adapter of the method's kind.
 pub(super) fn build(own: &'static Own, options: &toml::Table) -> Result<AnyAdapter> {
     let called = Called { own, callable: own.callable(), options: options.clone(), text: None };
     Ok(match own.kind {
@@ -21,7 +20,6 @@ pub(super) fn build(own: &'static Own, options: &toml::Table) -> Result<AnyAdapt
     })
 }
 
-/// A function with its options.
 #[derive(Clone)]
 struct Called {
     own: &'static Own,
@@ -66,7 +64,6 @@ impl Called {
         made.map_err(|error| failed(py, &self.own.name, "", &error))
     }
 
-    /// Answers for all images of one call.
     fn together(&self, task: &Task, images: &[ViewSet<'_>], one_generator: bool) -> Result<Vec<Decision>> {
         let name = &self.own.name;
         Python::attach(|py| {

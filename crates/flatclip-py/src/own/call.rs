@@ -50,7 +50,6 @@ pub(super) fn shared_text(py: Python<'_>, task: &Task) -> PyResult<Py<PyAny>> {
     Ok(array.unbind())
 }
 
-/// The options as keywords.
 pub(super) fn keywords<'py>(py: Python<'py>, options: &toml::Table) -> PyResult<Bound<'py, PyDict>> {
     Ok(values::from_json(py, &serde_json::json!(options))?.cast_into::<PyDict>()?)
 }

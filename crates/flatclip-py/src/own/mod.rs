@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex};
 /// Maximum registrations per process: more than a notebook reaches in which a method is edited and registered again for days.
 const MOST: usize = 1000;
 
-/// A method registered from Python.
 pub(crate) struct Own {
     name: String,
     kind: Kind,
@@ -39,7 +38,6 @@ pub(crate) struct Own {
 struct Entry {
     own: &'static Own,
     spec: &'static flatclip::methods::AdapterSpec,
-    /// See `About::key`.
     key: String,
 }
 
@@ -47,7 +45,6 @@ struct Entry {
 struct Registered {
     /// Indices into `made`: the current entry of each name.
     known: Vec<usize>,
-    /// All entries ever made.
     made: Vec<Entry>,
 }
 
