@@ -56,6 +56,7 @@ fn request(py: Python<'_>, given: &Given<'_>) -> PyResult<EvaluateRequest> {
 
 /// What is evaluated: a model on data sets, or imported features.
 #[derive(FromPyObject)]
+#[allow(clippy::large_enum_variant, reason = "one per call")]
 pub(crate) enum Evaluated {
     Model(Model),
     Features(Features),
