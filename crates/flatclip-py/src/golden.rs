@@ -40,8 +40,8 @@ pub(crate) fn golden_case(
         Ok((|| {
             let method = method_of(&file)?;
             let check = cases::check_of(&method).ok_or_else(|| format!("no check for {method}"))?;
-            let report = check(&Case::load(&file)?.on(clip))?;
-            report.verdict().map(|()| report.summary())
+            let case = Case::load(&file)?.on(clip);
+            check(&case).map_err(|error| error.to_string())?.verdict()
         })())
     })?;
     outcome.map_err(PyAssertionError::new_err)

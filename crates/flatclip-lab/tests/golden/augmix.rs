@@ -1,17 +1,17 @@
 //! AugMix: the nine operations on bytes, and the mixing of given chains.
 
-use super::case::{Case, Report, Tolerance};
+use super::case::{Case, Fallible, Report, Tolerance};
 use super::preprocess;
 use flatclip::image::augmix::{Mix, Operation, Step};
 use flatclip::image::{Crop, Interpolation};
 use serde_json::Value;
 
 /// Every operation at every level; rotation and shear may be off by one.
-pub(crate) fn operations(case: &Case) -> Result<Report, String> {
+pub(crate) fn operations(case: &Case) -> Fallible<Report<'_>> {
     let image = case.u8("in.image")?;
     let size = case.shape("in.image")?[1];
     let (levels, negative) = (case.f32("in.levels")?, case.i64("in.neg")?);
-    let mut report = Report::default();
+    let mut report = Report::of(case);
     for operation in Operation::ALL {
         let key = format!("out.{}", name(operation));
         let expected = case.u8(&key)?;
@@ -22,9 +22,9 @@ pub(crate) fn operations(case: &Case) -> Result<Report, String> {
             let what = format!("{key}[{i}]");
             if geometric {
                 let numbers = |bytes: &[u8]| bytes.iter().map(|&b| f32::from(b)).collect::<Vec<f32>>();
-                report.close(&what, &numbers(&found), &numbers(expected), Tolerance::atol(1.0));
+                report.compare(&what, &numbers(&found), &numbers(expected), Tolerance::atol(1.0));
             } else {
-                report.equal(&what, &found, expected);
+                report.same(&what, &found, expected);
             }
         }
     }
@@ -32,7 +32,7 @@ pub(crate) fn operations(case: &Case) -> Result<Report, String> {
 }
 
 /// A crop mixed with its chains.
-pub(crate) fn mixing(case: &Case) -> Result<Report, String> {
+pub(crate) fn mixing(case: &Case) -> Fallible<Report<'_>> {
     let size = case.count("size")?;
     let &[top, left, height, width] = case.indices("in.box")?.as_slice() else {
         return Err("`in.box` is not [4]".into());
@@ -52,10 +52,10 @@ pub(crate) fn mixing(case: &Case) -> Result<Report, String> {
     let mix = Mix { chains: chains.ok_or("a step of `chains` is not [name, level, sign]")?, weights, own };
     let mut found = vec![0.0; crop.len()];
     mix.apply(&crop, size, &preprocess::normalise(case)?, &mut found);
-    let mut report = Report::default();
-    report.close("out.base", &preprocess::normalised(case, &crop, size)?, case.f32("out.base")?, Tolerance::atol(1e-5));
+    let mut report = Report::of(case);
+    report.close_to("base", &preprocess::normalised(case, &crop, size)?, Tolerance::atol(1e-5));
     // The file allows 0.02 for decoders that differ; with equal bytes only rounding is left.
-    report.close("out.mix", &found, case.f32("out.mix")?, case.tolerance("", Tolerance::atol(0.02)));
+    report.close_to("mix", &found, case.tolerance("", Tolerance::atol(0.02)));
     Ok(report)
 }
 

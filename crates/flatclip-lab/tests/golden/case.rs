@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What a check or a part of it gives; `?` takes errors of the library and texts alike.
+pub type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+
 /// A tensor of a case, as stored.
 #[derive(Clone, Debug)]
 pub enum Data {
@@ -54,15 +57,8 @@ impl Case {
         for (key, view) in file.iter() {
             let bytes = view.data();
             let data = match view.dtype() {
-                Dtype::F32 => {
-                    Data::F32(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-                }
-                Dtype::I64 => Data::I64(
-                    bytes
-                        .chunks_exact(8)
-                        .map(|b| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
-                        .collect(),
-                ),
+                Dtype::F32 => Data::F32(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()),
+                Dtype::I64 => Data::I64(bytes.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b)).collect()),
                 Dtype::U8 => Data::U8(bytes.to_vec()),
                 other => return Err(format!("{name}: {key} has dtype {other:?}, expected F32, I64 or U8")),
             };
@@ -110,21 +106,21 @@ impl Case {
     }
 
     /// The case's model, loaded in f32.
-    pub fn clip(&self) -> Result<Arc<Clip>, String> {
+    pub fn clip(&self) -> Fallible<Arc<Clip>> {
         if let Some(other) = &self.other {
             return Ok(Arc::clone(other));
         }
-        let checkpoint = Checkpoint::open(self.model_path()?).map_err(|e| e.to_string())?;
-        Clip::load(&checkpoint, LoadOptions::default()).map(Arc::new).map_err(|e| e.to_string())
+        let checkpoint = Checkpoint::open(self.model_path()?)?;
+        Ok(Arc::new(Clip::load(&checkpoint, LoadOptions::default())?))
     }
 
     /// A context tensor: shared `[n_ctx, width]` or class-specific `[K, n_ctx, width]`.
-    pub fn context(&self, name: &str) -> Result<Context, String> {
+    pub fn context(&self, name: &str) -> Fallible<Context> {
         let data = self.f32(name)?.to_vec();
         match *self.shape(name)? {
             [tokens, width] => Ok(Context::shared(tokens, width, data)),
             [classes, tokens, width] => Ok(Context::per_class(classes, tokens, width, data)),
-            ref other => Err(format!("`{name}` has shape {other:?}, expected 2 or 3 dimensions")),
+            ref other => Err(format!("`{name}` has shape {other:?}, expected 2 or 3 dimensions").into()),
         }
     }
 
@@ -138,26 +134,38 @@ impl Case {
     }
 
     /// The classes of `in.tokens` and `in.name_lens` (when given) around a context of `n_ctx` tokens.
-    pub fn class_tokens(&self, n_ctx: usize) -> Result<ClassTokens, String> {
+    pub fn class_tokens(&self, n_ctx: usize) -> Fallible<ClassTokens> {
         let rows = self.token_rows("in.tokens")?;
+        // The name's length matters for `middle` and `front` only.
+        let lengths = if self.has("in.name_lens") { self.indices("in.name_lens")? } else { vec![0; rows.len()] };
+        if self.spec["method"].as_str().is_some_and(|method| method.ends_with("-siglip")) {
+            // Rows without start token, in full.
+            return Ok(ClassTokens::from_rows(&rows, &lengths, n_ctx, Position::End)?);
+        }
         let position = match self.hyper("class_token_position").as_str() {
             None | Some("end") => Position::End,
             Some("middle") => Position::Middle,
             Some("front") => Position::Front,
-            Some(other) => return Err(format!("unknown class position {other:?}")),
+            Some(other) => return Err(format!("unknown class position {other:?}").into()),
         };
-        let lengths = if self.has("in.name_lens") { self.indices("in.name_lens")? } else { vec![0; rows.len()] };
-        ClassTokens::from_ids(&rows, &lengths, n_ctx, position).map_err(|e| e.to_string())
+        Ok(ClassTokens::from_ids(&rows, &lengths, n_ctx, position)?)
     }
 
-    /// Raw image features of a pixel tensor `[n, 3, H, W]`.
-    pub fn raw_image_features(&self, clip: &Clip, name: &str) -> Result<Matrix, String> {
-        clip.encode_images(self.f32(name)?, self.shape(name)?[0]).map_err(|e| e.to_string())
+    /// Raw image features of a pixel tensor `[.., 3, H, W]`.
+    pub fn raw_image_features(&self, clip: &Clip, name: &str) -> Fallible<Matrix> {
+        let shape = self.shape(name)?;
+        let count = shape[..shape.len() - 3].iter().product();
+        Ok(clip.encode_images(self.f32(name)?, count)?)
     }
 
-    /// Unit-norm image features of a pixel tensor `[n, 3, H, W]`.
-    pub fn image_features(&self, clip: &Clip, name: &str) -> Result<Matrix, String> {
+    /// Unit-norm image features of a pixel tensor `[.., 3, H, W]`.
+    pub fn image_features(&self, clip: &Clip, name: &str) -> Fallible<Matrix> {
         Ok(Features::unit(self.raw_image_features(clip, name)?).0)
+    }
+
+    /// Unit-norm features of hand-written prompts: one row per token row.
+    pub fn text_features(&self, clip: &Clip, name: &str) -> Fallible<Matrix> {
+        Ok(Features::unit(clip.text()?.encode_tokens(&self.token_rows(name)?)?).0)
     }
 
     /// Whether the case has this tensor.
@@ -203,25 +211,22 @@ impl Case {
         }
     }
 
-    /// A hyperparameter (`Null` when absent).
+    /// A hyperparameter (`Null` when absent); `positive/alpha` is one of a group.
     pub fn hyper(&self, key: &str) -> &Value {
-        &self.spec["hyperparameters"][key]
+        self.spec.pointer(&format!("/hyperparameters/{key}")).unwrap_or(&Value::Null)
     }
 
     /// A real hyperparameter.
     pub fn number(&self, key: &str) -> Result<f64, String> {
-        self.hyper(key)
-            .as_f64()
-            .ok_or_else(|| format!("hyperparameter `{key}` is {}, expected a number", self.hyper(key)))
+        let value = self.hyper(key);
+        value.as_f64().ok_or_else(|| format!("hyperparameter `{key}` is {value}, expected a number"))
     }
 
     /// A whole hyperparameter.
     pub fn count(&self, key: &str) -> Result<usize, String> {
-        let value = self
-            .hyper(key)
-            .as_u64()
-            .ok_or_else(|| format!("hyperparameter `{key}` is {}, expected a count", self.hyper(key)))?;
-        usize::try_from(value).map_err(|e| e.to_string())
+        let value = self.hyper(key);
+        let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
+        count.ok_or_else(|| format!("hyperparameter `{key}` is {value}, expected a count"))
     }
 
     /// The tolerance under `key` of `spec.tolerance` (or the whole of it, if it is one rule), else `fallback`.
@@ -271,17 +276,134 @@ impl Tolerance {
     }
 }
 
-/// What a check found: one line per compared output.
-#[derive(Default)]
-pub struct Report {
+/// A number of a real output.
+pub trait Real {
+    /// As files store it.
+    fn real(&self) -> f32;
+}
+
+impl Real for f32 {
+    fn real(&self) -> f32 {
+        *self
+    }
+}
+
+impl Real for f64 {
+    fn real(&self) -> f32 {
+        *self as f32
+    }
+}
+
+impl<T: Real> Real for &T {
+    fn real(&self) -> f32 {
+        (*self).real()
+    }
+}
+
+/// A number of a whole output: an index, a label, a count, yes or no.
+pub trait Whole {
+    /// As files store it.
+    fn whole(&self) -> i64;
+}
+
+impl Whole for usize {
+    fn whole(&self) -> i64 {
+        *self as i64
+    }
+}
+
+impl Whole for i64 {
+    fn whole(&self) -> i64 {
+        *self
+    }
+}
+
+impl Whole for bool {
+    fn whole(&self) -> i64 {
+        i64::from(*self)
+    }
+}
+
+impl<T: Whole> Whole for &T {
+    fn whole(&self) -> i64 {
+        (*self).whole()
+    }
+}
+
+/// The outputs of a case as they were recomputed, and how they compare with those of the file.
+pub struct Report<'c> {
+    /// What is compared with.
+    pub case: &'c Case,
+    /// Outputs that are collected sample by sample, and compared at the end.
+    reals: BTreeMap<String, Vec<f32>>,
+    wholes: BTreeMap<String, Vec<i64>>,
     compared: usize,
     worst: Option<(String, f64)>,
     faults: Vec<String>,
 }
 
-impl Report {
-    /// Compares real numbers.
-    pub fn close(&mut self, name: &str, actual: &[f32], expected: &[f32], tolerance: Tolerance) {
+impl<'c> Report<'c> {
+    /// Nothing compared yet.
+    pub fn of(case: &'c Case) -> Self {
+        let (reals, wholes) = (BTreeMap::new(), BTreeMap::new());
+        Self { case, reals, wholes, compared: 0, worst: None, faults: Vec::new() }
+    }
+
+    /// Collects what a sample adds to a real output. The whole is compared as [`Self::close`] does, unless it is settled before.
+    pub fn real(&mut self, name: &str, values: impl IntoIterator<Item = impl Real>) {
+        self.reals.entry(name.to_owned()).or_default().extend(values.into_iter().map(|value| value.real()));
+    }
+
+    /// Collects what a sample adds to a whole output.
+    pub fn whole(&mut self, name: &str, values: impl IntoIterator<Item = impl Whole>) {
+        self.wholes.entry(name.to_owned()).or_default().extend(values.into_iter().map(|value| value.whole()));
+    }
+
+    /// Compares a collected real output with a tolerance of its own.
+    pub fn settle(&mut self, name: &str, tolerance: Tolerance) {
+        let found = self.reals.remove(name).unwrap_or_default();
+        self.close_to(name, found, tolerance);
+    }
+
+    /// Compares a real output with the tolerance that the file names for it.
+    pub fn close(&mut self, name: &str, actual: impl IntoIterator<Item = impl Real>) {
+        self.close_or(name, actual, Tolerance::atol(1e-3));
+    }
+
+    /// The same with another tolerance where the file names none.
+    pub fn close_or(&mut self, name: &str, actual: impl IntoIterator<Item = impl Real>, fallback: Tolerance) {
+        self.close_to(name, actual, self.case.tolerance(name, fallback));
+    }
+
+    /// Compares a real output with this tolerance.
+    pub fn close_to(&mut self, name: &str, actual: impl IntoIterator<Item = impl Real>, tolerance: Tolerance) {
+        let actual: Vec<f32> = actual.into_iter().map(|value| value.real()).collect();
+        match self.case.f32(&format!("out.{name}")) {
+            Ok(expected) => self.compare(name, &actual, expected, tolerance),
+            Err(fault) => self.faults.push(fault.to_string()),
+        }
+    }
+
+    /// Compares a whole output.
+    pub fn equal(&mut self, name: &str, actual: impl IntoIterator<Item = impl Whole>) {
+        let actual: Vec<i64> = actual.into_iter().map(|value| value.whole()).collect();
+        match self.case.i64(&format!("out.{name}")) {
+            Ok(expected) => self.same(name, &actual, expected),
+            Err(fault) => self.faults.push(fault.to_string()),
+        }
+    }
+
+    /// Compares the percent of right ones among the classes collected so far as output `of`.
+    pub fn accuracy(&mut self, name: &str, of: &str) -> Result<(), String> {
+        let labels = self.case.i64("in.labels")?;
+        let found = self.wholes.get(of).map_or(&[][..], Vec::as_slice);
+        let right = found.iter().zip(labels).filter(|(a, b)| a == b).count();
+        self.close(name, [100.0 * right as f32 / labels.len() as f32]);
+        Ok(())
+    }
+
+    /// Compares real numbers with others than those of an output.
+    pub fn compare(&mut self, name: &str, actual: &[f32], expected: &[f32], tolerance: Tolerance) {
         self.compared += 1;
         if actual.len() != expected.len() {
             self.faults.push(format!("{name}: {} values, expected {}", actual.len(), expected.len()));
@@ -311,8 +433,8 @@ impl Report {
         }
     }
 
-    /// Compares whole numbers (or anything that must be equal).
-    pub fn equal<T: PartialEq + std::fmt::Debug>(&mut self, name: &str, actual: &[T], expected: &[T]) {
+    /// Compares anything that must be equal.
+    pub fn same<T: PartialEq + std::fmt::Debug>(&mut self, name: &str, actual: &[T], expected: &[T]) {
         self.compared += 1;
         if actual != expected {
             let at = actual.iter().zip(expected).position(|(x, y)| x != y);
@@ -332,19 +454,21 @@ impl Report {
         }
     }
 
-    /// One line for people.
-    pub fn summary(&self) -> String {
-        match &self.worst {
+    /// Compares what was collected. One line for people, or every fault; a check that compared nothing is one.
+    pub fn verdict(mut self) -> Result<String, String> {
+        for (name, found) in std::mem::take(&mut self.reals) {
+            self.close(&name, found);
+        }
+        for (name, found) in std::mem::take(&mut self.wholes) {
+            self.equal(&name, found);
+        }
+        if self.compared == 0 {
+            self.faults.push("the check compared nothing".to_owned());
+        }
+        let summary = match &self.worst {
             Some((name, worst)) => format!("{} outputs, largest difference {worst:.1e} ({name})", self.compared),
             None => format!("{} outputs, all equal", self.compared),
-        }
-    }
-
-    /// Fails on any fault, and on a check that compared nothing.
-    pub fn verdict(&self) -> Result<(), String> {
-        if self.compared == 0 {
-            return Err("the check compared nothing".to_owned());
-        }
-        if self.faults.is_empty() { Ok(()) } else { Err(self.faults.join("\n")) }
+        };
+        if self.faults.is_empty() { Ok(summary) } else { Err(format!("{summary}\n{}", self.faults.join("\n"))) }
     }
 }

@@ -45,10 +45,10 @@ mod transductive;
 mod vte;
 mod zero;
 
-use case::{Case, Report};
+use case::{Case, Fallible, Report};
 
 /// A check of one case: recomputes its outputs and compares each with the file.
-pub type Check = fn(&Case) -> Result<Report, String>;
+pub type Check = for<'c> fn(&'c Case) -> Fallible<Report<'c>>;
 
 /// Which check serves which `spec.method`.
 #[rustfmt::skip] // one line each

@@ -1,31 +1,27 @@
 //! Calibration error, accuracy, NLL, Brier score and top-5 from logits.
 
-use super::case::{Case, Report, Tolerance};
-use super::inputs::fault;
+use super::case::{Case, Fallible, Report, Tolerance};
 use flatclip_lab::eval::metrics::{MetricOptions, Outcome, Temperature, metrics};
 
-pub fn run(case: &Case) -> Result<Report, String> {
+pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let [samples, classes] = case.shape("in.logits")? else { return Err("in.logits is not [N, K]".into()) };
     let (classes, bins) = (*classes, case.count("n_bins")?);
     let logits = case.f32("in.logits")?;
     let labels = case.indices("in.labels")?;
     if labels.len() != *samples {
-        return Err(format!("{} labels for {samples} rows", labels.len()));
+        return Err(format!("{} labels for {samples} rows", labels.len()).into());
     }
-    let temperature = Temperature::new(case.hyper("temperature").as_f64().unwrap_or(1.0)).map_err(fault)?;
-    let outcome = |(row, &label): (&[f32], &usize)| temperature.outcome(row, label).map_err(fault);
+    let temperature = Temperature::new(case.hyper("temperature").as_f64().unwrap_or(1.0))?;
+    let outcome = |(row, &label): (&[f32], &usize)| temperature.outcome(row, label);
     let outcomes: Vec<Outcome> = logits.chunks_exact(classes).zip(&labels).map(outcome).collect::<Result<_, _>>()?;
     let options = MetricOptions { bins, resamples: 0, seed: 0 };
     let m = metrics(&outcomes, classes, options);
-    let mut report = Report::default();
+    let mut report = Report::of(case);
     let tolerance = case.tolerance("ece", Tolerance::atol(1e-5));
-    for (name, value) in [
-        ("out.ece", m.calibration.ece),
-        ("out.accuracy", m.top1),
-        ("out.nll", m.nll.unwrap_or(f64::INFINITY)),
-        ("out.brier", m.brier),
-    ] {
-        report.close(name, &[value as f32], case.f32(name)?, tolerance);
+    for (name, value) in
+        [("ece", m.calibration.ece), ("accuracy", m.top1), ("nll", m.nll.unwrap_or(f64::INFINITY)), ("brier", m.brier)]
+    {
+        report.close_to(name, [value], tolerance);
     }
     // torch.topk takes any of the equal values at rank five: with ties only a range can be told, without it is one number.
     let share = |counts: fn(&[f32], usize) -> bool| {
@@ -38,12 +34,10 @@ pub fn run(case: &Case) -> Result<Report, String> {
         let inside = value >= low - tolerance.atol && value <= high + tolerance.atol;
         report.check("out.top5", inside, format!("{whose}: {value} is not from {low} to {high}"));
     }
-    let counts: Vec<i64> = m.calibration.bins.iter().map(|bin| bin.count as i64).collect();
-    report.equal("out.bin_count", &counts, case.i64("out.bin_count")?);
-    let accuracies: Vec<f32> = m.calibration.bins.iter().map(|bin| bin.accuracy as f32).collect();
-    report.close("out.bin_accuracy", &accuracies, case.f32("out.bin_accuracy")?, tolerance);
-    let confidences: Vec<f32> = m.calibration.bins.iter().map(|bin| bin.confidence as f32).collect();
-    report.close("out.bin_confidence", &confidences, case.f32("out.bin_confidence")?, tolerance);
+    let bins = &m.calibration.bins;
+    report.equal("bin_count", bins.iter().map(|bin| bin.count));
+    report.close_to("bin_accuracy", bins.iter().map(|bin| bin.accuracy), tolerance);
+    report.close_to("bin_confidence", bins.iter().map(|bin| bin.confidence), tolerance);
     Ok(report)
 }
 

@@ -1,14 +1,14 @@
 //! MTA, from pixels and from features.
 
-use super::case::{Case, Report, Tolerance};
-use super::inputs::{self, samples};
-use flatclip::methods::adapters::mta::{Mode, Mta, find_mode};
+use super::case::{Case, Fallible, Report, Tolerance};
+use super::inputs::{context_task, matrix, samples};
+use flatclip::methods::adapters::mta::{Config, Mode, find_mode};
 use flatclip::methods::probability::logits;
 use flatclip::methods::select::ViewLogits;
 use flatclip_tensor::Matrix;
 
-fn config(case: &Case) -> Result<Mta, String> {
-    Ok(Mta {
+fn config(case: &Case) -> Fallible<Config> {
+    Ok(Config {
         lambda_y: case.number("lambda_y")?,
         lambda_q: case.number("lambda_q")?,
         max_iter: case.count("max_iter")?,
@@ -16,59 +16,45 @@ fn config(case: &Case) -> Result<Mta, String> {
     })
 }
 
-/// What all samples of a case gave, one after the other.
-#[derive(Default)]
-struct Found {
-    bandwidths: Vec<f32>,
-    inlierness: Vec<f32>,
-    modes: Vec<f32>,
-    logits: Vec<f32>,
-    steps: Vec<usize>,
+/// Collects what a sample gives.
+fn add(report: &mut Report<'_>, text: &Matrix, scale: f32, features: &Matrix) -> Fallible<Mode> {
+    let found = find_mode(&config(report.case)?, features, &ViewLogits::new(features, text, scale));
+    report.real("bandwidth", &found.bandwidths);
+    report.real("inlierness", &found.inlierness);
+    report.real("mode", found.mode.data());
+    report.real("logits", logits(&found.mode, text, scale).data());
+    Ok(found)
 }
 
-impl Found {
-    fn add(&mut self, case: &Case, text: &Matrix, scale: f32, features: &Matrix) -> Result<Mode, String> {
-        let found = find_mode(&config(case)?, features, &ViewLogits::new(features, text, scale));
-        self.bandwidths.extend(&found.bandwidths);
-        self.inlierness.extend(&found.inlierness);
-        self.modes.extend(found.mode.data());
-        self.logits.extend(logits(&found.mode, text, scale).data());
-        self.steps.extend(&found.steps);
-        Ok(found)
+/// Compares what was collected; the steps may differ by one.
+fn settle(report: &mut Report<'_>, steps: &[usize]) -> Fallible<()> {
+    let case = report.case;
+    for (name, fallback) in [("bandwidth", 1e-4), ("inlierness", 5e-4), ("mode", 5e-4), ("logits", 0.05)] {
+        report.settle(name, case.tolerance(name, Tolerance::atol(fallback)));
     }
-
-    fn report(&self, case: &Case) -> Result<Report, String> {
-        let mut report = Report::default();
-        let tolerance = |key: &str, fallback| case.tolerance(key, Tolerance::atol(fallback));
-        report.close("bandwidth", &self.bandwidths, case.f32("out.bandwidth")?, tolerance("bandwidth", 1e-4));
-        report.close("inlierness", &self.inlierness, case.f32("out.inlierness")?, tolerance("inlierness", 5e-4));
-        report.close("mode", &self.modes, case.f32("out.mode")?, tolerance("mode", 5e-4));
-        report.close("logits", &self.logits, case.f32("out.logits")?, tolerance("logits", 0.05));
-        let expected = case.indices("out.inner_iterations")?;
-        let near =
-            self.steps.len() == expected.len() && self.steps.iter().zip(&expected).all(|(a, b)| a.abs_diff(*b) <= 1);
-        report.check("inner_iterations", near, format!("{:?} expected {expected:?}", self.steps));
-        Ok(report)
-    }
+    let expected = case.indices("out.inner_iterations")?;
+    let near = steps.len() == expected.len() && steps.iter().zip(&expected).all(|(a, b)| a.abs_diff(*b) <= 1);
+    report.check("inner_iterations", near, format!("{steps:?} expected {expected:?}"));
+    Ok(())
 }
 
-pub fn features(case: &Case) -> Result<Report, String> {
-    let text = inputs::matrix(case, "in.text_features")?;
-    let scale = case.f32("in.logit_scale")?[0];
-    let mut all = Found::default();
+pub fn features(case: &Case) -> Fallible<Report<'_>> {
+    let (text, scale) = (matrix(case, "in.text_features")?, case.f32("in.logit_scale")?[0]);
+    let (mut report, mut steps) = (Report::of(case), Vec::new());
     for views in samples(case, "in.image_features")? {
-        all.add(case, &text, scale, &views)?;
+        steps.extend(add(&mut report, &text, scale, &views)?.steps);
     }
-    all.report(case)
+    settle(&mut report, &steps)?;
+    Ok(report)
 }
 
-pub fn pixels(case: &Case) -> Result<Report, String> {
+pub fn pixels(case: &Case) -> Fallible<Report<'_>> {
     let clip = case.clip()?;
-    let task = inputs::context_task(case, &clip)?;
-    let (views, _) = inputs::image_features(case, &clip, "in.views")?;
-    let mut all = Found::default();
-    let found = all.add(case, task.text_features(), clip.logit_scale(), &views)?;
-    let mut report = all.report(case)?;
-    report.close("affinity", found.affinity.data(), case.f32("out.affinity")?, Tolerance::atol(1e-4));
+    let task = context_task(case, &clip)?;
+    let views = case.image_features(&clip, "in.views")?;
+    let mut report = Report::of(case);
+    let found = add(&mut report, task.text_features(), clip.logit_scale(), &views)?;
+    settle(&mut report, &found.steps)?;
+    report.close_to("affinity", found.affinity.data(), Tolerance::atol(1e-4));
     Ok(report)
 }

@@ -1,11 +1,12 @@
 //! OnZeta over a stream of features.
 
-use super::case::{Case, Report};
-use super::inputs::{accuracy, close, fault, feature_task, rounded, stream};
+use super::case::{Case, Fallible, Report};
+use super::inputs::{feature_task, stream};
 use flatclip::methods::OnlineAdapter as _;
 use flatclip::methods::adapters::onzeta::{Config, OnZeta};
+use flatclip::methods::probability::argmax;
 
-pub fn run(case: &Case) -> Result<Report, String> {
+pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let images = stream(case)?;
     let mut task = feature_task(case)?;
     task.stream_length = Some(images.len());
@@ -18,20 +19,16 @@ pub fn run(case: &Case) -> Result<Report, String> {
         c_rho: case.number("cr")?,
         ..Config::default()
     });
-    adapter.prepare(&task).map_err(fault)?;
-    let (mut text, mut answers, mut predictions) = (vec![], vec![], vec![]);
+    adapter.prepare(&task)?;
+    let mut report = Report::of(case);
     for image in &images {
         let (labels, answer) = adapter.step(&task, image.row(0));
-        text.extend(labels);
-        predictions.push((0..answer.len()).fold(0, |best, k| if answer[k] > answer[best] { k } else { best }));
-        answers.extend(answer);
+        report.real("text_label", labels);
+        report.whole("pred", [argmax(&answer)]);
+        report.real("combo_label", answer);
     }
-    let mut report = Report::default();
-    close(&mut report, case, "text_label", &rounded(&text))?;
-    close(&mut report, case, "combo_label", &rounded(&answers))?;
-    report.equal("pred", &predictions, &case.indices("out.pred")?);
-    close(&mut report, case, "accuracy", &[accuracy(&predictions, &case.indices("in.labels")?)])?;
-    close(&mut report, case, "rho", &rounded(&adapter.dual))?;
-    close(&mut report, case, "vision_proxy", adapter.proxies.data())?;
+    report.accuracy("accuracy", "pred")?;
+    report.close("rho", &adapter.dual);
+    report.close("vision_proxy", adapter.proxies.data());
     Ok(report)
 }

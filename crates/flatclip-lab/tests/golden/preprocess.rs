@@ -1,6 +1,6 @@
 //! Decoding, scaling and cropping: bytes equal PIL's; normalised numbers within the tolerance of the file.
 
-use super::case::{Case, Report, Tolerance};
+use super::case::{Case, Fallible, Report, Tolerance};
 use flatclip::image::{
     Columns, ConvertOrder, Crop, DecodeOptions, Interpolation, Normalise, Output, Preprocess, Source, augment,
     preprocess_source,
@@ -8,38 +8,38 @@ use flatclip::image::{
 use serde_json::Value;
 
 /// openai/CLIP's transform, which converts to RGB at the end.
-pub(crate) fn clip(case: &Case) -> Result<Report, String> {
+pub(crate) fn clip(case: &Case) -> Fallible<Report<'_>> {
     let size = case.count("n_px")?;
-    let mut report = Report::default();
+    let mut report = Report::of(case);
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
         let source = open(case, file["file"].as_str().ok_or("no `file`")?)?;
         let bytes = preprocess_source(&source, [size, size], &Preprocess::CLIP, ConvertOrder::Last);
-        compare(case, &mut report, index, &bytes.map_err(|e| e.to_string())?, size)?;
+        compare(case, &mut report, index, &bytes?, size)?;
     }
     Ok(report)
 }
 
 /// open_clip's transform of any model.
-pub(crate) fn of_models(case: &Case) -> Result<Report, String> {
+pub(crate) fn of_models(case: &Case) -> Fallible<Report<'_>> {
     let part = |key: &str, name: &str| (name.to_owned(), case.hyper(key).clone());
-    let size: [usize; 2] = serde_json::from_value(case.hyper("size_hw").clone()).map_err(|e| e.to_string())?;
+    let size: [usize; 2] = serde_json::from_value(case.hyper("size_hw").clone())?;
     let keys = [("resize_mode", "resize"), ("interpolation", "filter"), ("fill_color", "fill")];
     let keys = keys.into_iter().chain([("mean", "mean"), ("std", "std")]).map(|(key, name)| part(key, name));
-    let how: Preprocess = serde_json::from_value(Value::Object(keys.collect())).map_err(|e| e.to_string())?;
-    let mut report = Report::default();
+    let how: Preprocess = serde_json::from_value(Value::Object(keys.collect()))?;
+    let mut report = Report::of(case);
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
         let source = open(case, file["file"].as_str().ok_or("no `file`")?)?;
-        let bytes = preprocess_source(&source, size, &how, ConvertOrder::Last).map_err(|e| e.to_string())?;
+        let bytes = preprocess_source(&source, size, &how, ConvertOrder::Last)?;
         compare(case, &mut report, index, &bytes, size[1])?;
     }
     Ok(report)
 }
 
 /// torchvision's `resized_crop` and `hflip` with given boxes.
-pub(crate) fn crops(case: &Case) -> Result<Report, String> {
+pub(crate) fn crops(case: &Case) -> Fallible<Report<'_>> {
     let size = case.count("size")?;
     let params = case.indices("in.params")?;
-    let mut report = Report::default();
+    let mut report = Report::of(case);
     for (index, file) in case.spec["files"].as_array().ok_or("no `files`")?.iter().enumerate() {
         let &[top, left, height, width, flip, cubic] =
             params.get(index * 6..index * 6 + 6).ok_or("short `in.params`")?
@@ -55,35 +55,29 @@ pub(crate) fn crops(case: &Case) -> Result<Report, String> {
 }
 
 /// JPEG files, decoded.
-pub(crate) fn jpeg(case: &Case) -> Result<Report, String> {
-    let mut report = Report::default();
+pub(crate) fn jpeg(case: &Case) -> Fallible<Report<'_>> {
+    let mut report = Report::of(case);
     for (index, file) in case.spec["files"].as_object().ok_or("no `files`")? {
         let image = open(case, file.as_str().ok_or("a file is not a name")?)?.to_image();
         let planes: Vec<u8> = (0..3).flat_map(|c| image.rgb.iter().skip(c).step_by(3).copied()).collect();
         let name = format!("out.u8.{index}");
-        report.equal(&name, &planes, case.u8(&name)?);
+        report.same(&name, &planes, case.u8(&name)?);
     }
     Ok(report)
 }
 
 /// An image of the case's folder.
-pub(crate) fn open(case: &Case, file: &str) -> Result<Source, String> {
+pub(crate) fn open(case: &Case, file: &str) -> Fallible<Source> {
     let path = case.folder().join(file);
     let bytes = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    Source::decode(&path, &bytes, &DecodeOptions::pillow()).map_err(|e| e.to_string())
+    Ok(Source::decode(&path, &bytes, &DecodeOptions::pillow())?)
 }
 
 /// Crop, scale to a square, flip: planes of bytes.
-pub(crate) fn crop(
-    source: &Source,
-    crop: Crop,
-    size: usize,
-    flip: bool,
-    filter: Interpolation,
-) -> Result<Vec<u8>, String> {
+pub(crate) fn crop(source: &Source, crop: Crop, size: usize, flip: bool, filter: Interpolation) -> Fallible<Vec<u8>> {
     let image = source.to_image();
     let columns = Columns::new(&image.rgb, 3, image.width, image.height);
-    let mut bytes = columns.resize(crop, Output::whole(size, size), filter).map_err(|e| e.to_string())?;
+    let mut bytes = columns.resize(crop, Output::whole(size, size), filter)?;
     if flip {
         augment::flip(&mut bytes, size);
     }
@@ -91,14 +85,14 @@ pub(crate) fn crop(
 }
 
 /// Planes of normalised numbers with the mean and deviation that the case names.
-pub(crate) fn normalised(case: &Case, bytes: &[u8], size: usize) -> Result<Vec<f32>, String> {
+pub(crate) fn normalised(case: &Case, bytes: &[u8], size: usize) -> Fallible<Vec<f32>> {
     let mut out = vec![0.0; bytes.len()];
     normalise(case)?.planes(&mut out, bytes, size, false);
     Ok(out)
 }
 
 /// The mean and deviation that the case names.
-pub(crate) fn normalise(case: &Case) -> Result<Normalise, String> {
+pub(crate) fn normalise(case: &Case) -> Fallible<Normalise> {
     let three = |key: &str| {
         let list: Option<Vec<f32>> =
             case.hyper(key).as_array()?.iter().map(|v| Value::as_f64(v).map(|v| v as f32)).collect();
@@ -107,14 +101,14 @@ pub(crate) fn normalise(case: &Case) -> Result<Normalise, String> {
     Ok(Normalise::new(three("mean").ok_or("no `mean`")?, three("std").ok_or("no `std`")?))
 }
 
-fn compare(case: &Case, report: &mut Report, index: &str, bytes: &[u8], size: usize) -> Result<(), String> {
+fn compare(case: &Case, report: &mut Report<'_>, index: &str, bytes: &[u8], size: usize) -> Fallible<()> {
     let (raw, normal) = (format!("out.u8.{index}"), format!("out.norm.{index}"));
     if case.has(&raw) {
-        report.equal(&raw, bytes, case.u8(&raw)?);
+        report.same(&raw, bytes, case.u8(&raw)?);
     }
     if case.has(&normal) {
         let tolerance = case.tolerance("f32", Tolerance::atol(1e-5));
-        report.close(&normal, &normalised(case, bytes, size)?, case.f32(&normal)?, tolerance);
+        report.compare(&normal, &normalised(case, bytes, size)?, case.f32(&normal)?, tolerance);
     }
     Ok(())
 }

@@ -1,18 +1,18 @@
 //! `r-tpt`: selection, every step, weights of the views, the answer.
 
-use super::case::{Case, Report};
-use super::inputs::{self, close, fault, rounded};
+use super::case::{Case, Fallible, Report};
+use super::inputs;
 use super::tpt::steps;
-use flatclip::methods::adapters::r_tpt::{RTpt, resemblance, weighted_sum, weights};
+use flatclip::methods::adapters::r_tpt::{Config, RTpt, resemblance, weighted_sum, weights};
 use flatclip::methods::probability::{argmax, logits};
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::{Adapter as _, ViewSet};
 
-pub fn run(case: &Case) -> Result<Report, String> {
+pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let clip = case.clip()?;
     let task = inputs::context_task(case, &clip)?;
-    let (features, _) = inputs::image_features(case, &clip, "in.views")?;
-    let config = RTpt {
+    let features = case.image_features(&clip, "in.views")?;
+    let config = Config {
         fraction: case.number("selection_p")?,
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,
@@ -20,30 +20,30 @@ pub fn run(case: &Case) -> Result<Report, String> {
         neighbours: case.count("neighbours")?,
         temperature: case.number("temperature")?,
         compat: false,
-        ..RTpt::default()
+        ..Config::default()
     };
-    let adapter = config.clone();
+    let adapter = RTpt(config.clone());
     let views = ViewLogits::new(&features, task.text_features(), task.logit_scale);
-    let (tuned, selection) = adapter.tune(&task, &features, &views).map_err(fault)?;
-    let mut report = Report::default();
-    close(&mut report, case, "logits", views.logits.data())?;
-    close(&mut report, case, "entropy", &views.entropies)?;
-    report.equal("selected", &selection.selected, &case.indices("out.selected")?);
-    steps(&mut report, case, &tuned)?;
+    let (tuned, selection) = adapter.tune(&task, &features, &views)?;
+    let mut report = Report::of(case);
+    report.close("logits", views.logits.data());
+    report.close("entropy", &views.entropies);
+    report.equal("selected", &selection.selected);
+    steps(&mut report, &tuned);
     // Whether the original left a view out of its own list hangs on the last bit of its norm: the case says.
     let own: Vec<bool> = case.i64("out.self_excluded")?.iter().map(|&excluded| excluded == 0).collect();
     let score = resemblance(&features, config.neighbours, &own);
-    close(&mut report, case, "score", &rounded(&score))?;
+    report.close("score", &score);
     let weight = weights(&score, config.temperature);
-    close(&mut report, case, "weight", &rounded(&weight))?;
+    report.close("weight", &weight);
     let after = logits(&features, &tuned.text_features, task.logit_scale);
-    close(&mut report, case, "tuned_logits", after.data())?;
+    report.close("tuned_logits", after.data());
     let answer = weighted_sum(&after, &weight);
-    close(&mut report, case, "final_logits", &answer)?;
-    report.equal("pred", &[argmax(&answer)], &case.indices("out.pred")?);
+    report.close("final_logits", &answer);
+    report.equal("pred", [argmax(&answer)]);
     if own.iter().all(|own| !own) {
-        let whole = adapter.adapt(&task, &ViewSet::new("case", &features)).map_err(fault)?;
-        close(&mut report, case, "final_logits", &whole.class_scores)?;
+        let whole = adapter.adapt(&task, &ViewSet::new("case", &features))?;
+        report.close("final_logits", &whole.class_scores);
     }
     Ok(report)
 }

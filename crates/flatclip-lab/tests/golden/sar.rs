@@ -1,16 +1,16 @@
 //! `sar` on LayerNorms, on BatchNorms and on the context.
 
-use super::case::{Case, Report, Tolerance};
-use super::inputs::{self, fault};
-use flatclip::methods::adapters::sar::{Adapted, Base, Outcome, Parameters, Sar};
+use super::case::{Case, Fallible, Report, Tolerance};
+use super::inputs;
+use flatclip::methods::adapters::sar::{Adapted, Base, Config, Outcome, Parameters, Sar};
 use flatclip::methods::probability::{entropies, logits};
 use flatclip::model::ImageConfig;
 use flatclip_tensor::Matrix;
 
 /// The original: SGD with momentum, its recovery rule.
-fn config(case: &Case, adapt: Adapted) -> Result<Sar, String> {
+fn config(case: &Case, adapt: Adapted) -> Fallible<Config> {
     let classes = case.count("n_classes")? as f64;
-    Ok(Sar {
+    Ok(Config {
         adapt,
         margin: case.number("margin")? / classes.ln(),
         radius: case.number("rho")?,
@@ -20,35 +20,35 @@ fn config(case: &Case, adapt: Adapted) -> Result<Sar, String> {
         momentum: case.number("momentum")?,
         weight_decay: case.number("weight_decay")?,
         recovery: case.number("reset_threshold")?,
-        ..Sar::default()
+        ..Config::default()
     })
 }
 
-pub fn run(case: &Case) -> Result<Report, String> {
+pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let clip = case.clip()?;
     let task = inputs::context_task(case, &clip)?;
     let views = case.shape("in.views")?[0];
-    let (features, _) = inputs::image_features(case, &clip, "in.views")?;
+    let features = case.image_features(&clip, "in.views")?;
     let scale = task.logit_scale;
     if case.has("out.final.ctx") {
-        let (outcome, text) = config(case, Adapted::Prompt)?.on_context(&task, &features).map_err(fault)?;
+        let (outcome, text) = Sar(config(case, Adapted::Prompt)?).on_context(&task, &features)?;
         compare(case, &["ctx".to_owned()], &outcome, &logits(&features.select_rows(&[0]), &text, scale))
     } else if matches!(clip.config().image, ImageConfig::ResNet { .. }) {
         let last_stage = case.has("out.final.visual.layer4.0.bn1.weight");
-        let sar = Sar { last_stage, ..config(case, Adapted::Norms)? };
-        let (outcome, all) = sar.on_batch_norms(&task, case.f32("in.views")?, views).map_err(fault)?;
+        let sar = Sar(Config { last_stage, ..config(case, Adapted::Norms)? });
+        let (outcome, all) = sar.on_batch_norms(&task, case.f32("in.views")?, views)?;
         // View 0 was run alone after the adaptation where the case says so: its statistics are then its own.
         let expected = case.f32("out.final_logits")?;
         let (mut last, pixels) = (logits(&all.select_rows(&[0]), task.text_features(), scale), case.f32("in.views")?);
         if far(last.data(), expected) {
             let norms = &outcome.parameters;
-            let alone = clip.vision().batch_norm_pass(&pixels[..pixels.len() / views], 1, norms).map_err(fault)?;
+            let alone = clip.vision().batch_norm_pass(&pixels[..pixels.len() / views], 1, norms)?;
             last = logits(alone.features(), task.text_features(), scale);
         }
         compare(case, outcome.parameters.names(), &outcome, &last)
     } else {
-        let sar = config(case, Adapted::Norms)?;
-        let (outcome, first) = sar.on_norms(&task, case.f32("in.views")?, views).map_err(fault)?;
+        let sar = Sar(config(case, Adapted::Norms)?);
+        let (outcome, first) = sar.on_norms(&task, case.f32("in.views")?, views)?;
         let names = outcome.parameters.names();
         compare(case, &names, &outcome, &logits(&first, task.text_features(), scale))
     }
@@ -58,54 +58,49 @@ fn far(found: &[f32], expected: &[f32]) -> bool {
     found.len() != expected.len() || found.iter().zip(expected).any(|(a, b)| (a - b).abs() > 0.02)
 }
 
-fn compare<P: Parameters>(
-    case: &Case,
+fn compare<'c, P: Parameters>(
+    case: &'c Case,
     names: &[String],
     outcome: &Outcome<P>,
     last: &Matrix,
-) -> Result<Report, String> {
-    let mut report = Report::default();
+) -> Fallible<Report<'c>> {
+    let mut report = Report::of(case);
     let loose = Tolerance { atol: 1e-3, rtol: 1e-4, ..Tolerance::default() };
     let first_step = case.count("steps")? == 1;
     if first_step {
-        report.close("logits_before", outcome.logits_before.data(), case.f32("out.logits_before")?, loose);
+        report.close_to("logits_before", outcome.logits_before.data(), loose);
         let h = entropies(&outcome.logits_before);
-        report.close("entropy", &h, case.f32("out.entropy")?, Tolerance::atol(1e-3));
+        report.close_to("entropy", &h, Tolerance::atol(1e-3));
         let reliable: Vec<usize> = (0..h.len()).map(|v| usize::from(outcome.reliable.contains(&v))).collect();
-        report.equal("reliable", &reliable, &case.indices("out.reliable")?);
+        report.equal("reliable", &reliable);
     }
-    report.close("returned_logits", outcome.logits_before.data(), case.f32("out.returned_logits")?, loose);
-    report.equal("reset", &[usize::from(outcome.recovered)], &case.indices("out.reset")?);
+    report.close_to("returned_logits", outcome.logits_before.data(), loose);
+    report.equal("reset", [usize::from(outcome.recovered)]);
     let gradients = case.tolerance("grads", Tolerance { to_max: 2e-3, ..Tolerance::default() });
     let values = case.tolerance("params", Tolerance::atol(2e-5));
     tensors(&mut report, case, names, "grad1", outcome.first_gradient.as_ref(), gradients)?;
     tensors(&mut report, case, names, "grad2", outcome.second_gradient.as_ref(), gradients)?;
     tensors(&mut report, case, names, "updated", Some(&outcome.updated), values)?;
     tensors(&mut report, case, names, "final", Some(&outcome.parameters), values)?;
-    report.close(
-        "final_logits",
-        last.data(),
-        case.f32("out.final_logits")?,
-        case.tolerance("final_logits", Tolerance::atol(0.02)),
-    );
+    report.close_or("final_logits", last.data(), Tolerance::atol(0.02));
     Ok(report)
 }
 
 /// Every adapted tensor of one output; no gradient at all means zeros.
 fn tensors<P: Parameters>(
-    report: &mut Report,
+    report: &mut Report<'_>,
     case: &Case,
     names: &[String],
     part: &str,
     found: Option<&P>,
     tolerance: Tolerance,
-) -> Result<(), String> {
+) -> Fallible<()> {
     for (index, name) in names.iter().enumerate() {
         let key = format!("out.{part}.{name}");
         let expected = case.f32(&key)?;
         let zeros = vec![0.0; expected.len()];
         let actual = found.map_or(zeros.as_slice(), |p| p.tensors()[index]);
-        report.close(&format!("{part}.{name}"), actual, expected, tolerance);
+        report.compare(&format!("{part}.{name}"), actual, expected, tolerance);
     }
     Ok(())
 }

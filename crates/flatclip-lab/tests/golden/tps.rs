@@ -1,41 +1,38 @@
 //! `tps`: entropies, selection, loss, gradient and shift of every step, the answer.
 
-use super::case::{Case, Report};
-use super::inputs::{close, fault, feature_task, predictions, stream, tolerance};
-use flatclip::methods::adapters::tps::{Step, Tps};
+use super::case::{Case, Fallible, Report, Tolerance};
+use super::inputs::{feature_task, stream};
+use flatclip::methods::adapters::tps::{Config, Tps};
 use flatclip::methods::{Adapter as _, ViewSet};
 
-pub fn run(case: &Case) -> Result<Report, String> {
+pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let task = feature_task(case)?;
-    let tps = Tps {
+    let tps = Tps(Config {
         fraction: case.number("selection_p")?,
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,
         weight_decay: case.number("weight_decay")?,
         shared: case.hyper("per_label").as_bool() == Some(false),
-        ..Tps::default()
-    };
-    let (mut steps, mut texts, mut answers): (Vec<Step>, Vec<f32>, Vec<_>) = Default::default();
+        ..Config::default()
+    });
+    let mut report = Report::of(case);
     for views in stream(case)? {
-        let (text, own) = tps.shifted(&task, &views);
-        steps.extend(own);
-        texts.extend(text.into_vec());
-        answers.push(tps.adapt(&task, &ViewSet::new("case", &views)).map_err(fault)?);
+        let (text, steps) = tps.shifted(&task, &views);
+        report.real("text_features", text.data());
+        for step in steps {
+            report.real("entropy", step.entropies);
+            report.whole("selected", step.selected);
+            report.real("loss", [step.loss]);
+            report.real("grad", step.gradient);
+            report.real("shift", step.shift);
+        }
+        let answer = tps.adapt(&task, &ViewSet::new("case", &views))?;
+        report.real("final_logits", answer.class_scores);
+        report.whole("pred", [answer.prediction]);
     }
-    let of = |part: fn(&Step) -> &[f32]| steps.iter().flat_map(part).copied().collect::<Vec<f32>>();
-    let mut report = Report::default();
-    close(&mut report, case, "entropy", &of(|step| &step.entropies))?;
-    let selected: Vec<usize> = steps.iter().flat_map(|step| step.selected.clone()).collect();
-    report.equal("selected", &selected, &case.indices("out.selected")?);
-    close(&mut report, case, "loss", &steps.iter().map(|step| step.loss).collect::<Vec<_>>())?;
-    close(&mut report, case, "grad", &of(|step| &step.gradient))?;
     // An AdamW step follows the sign of the gradient; where that is near zero, noise decides.
-    let moved = tolerance(case, "shift").with_outliers(0.005);
-    report.close("shift", &of(|step| &step.shift), case.f32("out.shift")?, moved);
-    let moved = tolerance(case, "text_features").with_outliers(0.005);
-    report.close("text_features", &texts, case.f32("out.text_features")?, moved);
-    let logits: Vec<f32> = answers.iter().flat_map(|answer| answer.class_scores.clone()).collect();
-    close(&mut report, case, "final_logits", &logits)?;
-    report.equal("pred", &predictions(&answers), &case.indices("out.pred")?);
+    for name in ["shift", "text_features"] {
+        report.settle(name, case.tolerance(name, Tolerance::atol(1e-3)).with_outliers(0.005));
+    }
     Ok(report)
 }

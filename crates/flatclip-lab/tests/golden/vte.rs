@@ -1,36 +1,29 @@
 //! `vte`: entropies, selection, mean feature, and the answer with the mean as it is and normalised.
 
-use super::case::{Case, Report};
-use super::inputs::{close, fault, feature_task, predictions, stream};
-use flatclip::methods::adapters::vte::Vte;
+use super::case::{Case, Fallible, Report};
+use super::inputs::{feature_task, stream};
+use flatclip::methods::adapters::vte::{Config, Vte};
 use flatclip::methods::probability::mean_row;
 use flatclip::methods::select::ViewLogits;
-use flatclip::methods::{Adapter as _, Decision, ViewSet};
+use flatclip::methods::{Adapter as _, ViewSet};
+use flatclip_tensor::Matrix;
 
-pub fn run(case: &Case) -> Result<Report, String> {
+pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let task = feature_task(case)?;
     let fraction = case.number("selection_p")?;
-    let images = stream(case)?;
-    let answers = |unit_mean: bool| -> Result<Vec<Decision>, String> {
-        let vte = Vte { fraction, unit_mean, ..Vte::default() };
-        images.iter().map(|views| vte.adapt(&task, &ViewSet::new("case", views)).map_err(fault)).collect()
+    let mut report = Report::of(case);
+    let answer = |views: &Matrix, unit_mean: bool| {
+        Vte(Config { fraction, unit_mean, ..Config::default() }).adapt(&task, &ViewSet::new("case", views))
     };
-    let (plain, unit) = (answers(false)?, answers(true)?);
-    let logits = |answers: &[Decision]| answers.iter().flat_map(|a| a.class_scores.clone()).collect::<Vec<f32>>();
-    let mut report = Report::default();
-    let views: Vec<f32> = images
-        .iter()
-        .flat_map(|f| ViewLogits::new(f, task.text_features(), task.logit_scale).logits.into_vec())
-        .collect();
-    close(&mut report, case, "logits", &views)?;
-    let entropies: Vec<f32> = plain.iter().flat_map(|a| a.explanation.entropies.clone()).collect();
-    close(&mut report, case, "entropy", &entropies)?;
-    let selected: Vec<usize> = plain.iter().flat_map(|a| a.explanation.selected.clone()).collect();
-    report.equal("selected", &selected, &case.indices("out.selected")?);
-    let means: Vec<f32> = images.iter().zip(&plain).flat_map(|(f, a)| mean_row(f, &a.explanation.selected)).collect();
-    close(&mut report, case, "mean_feature", &means)?;
-    close(&mut report, case, "final_logits", &logits(&plain))?;
-    close(&mut report, case, "final_logits_unit", &logits(&unit))?;
-    report.equal("pred", &predictions(&plain), &case.indices("out.pred")?);
+    for views in &stream(case)? {
+        let plain = answer(views, false)?;
+        report.real("logits", ViewLogits::new(views, task.text_features(), task.logit_scale).logits.data());
+        report.real("mean_feature", mean_row(views, &plain.explanation.selected));
+        report.real("entropy", plain.explanation.entropies);
+        report.whole("selected", plain.explanation.selected);
+        report.real("final_logits", plain.class_scores);
+        report.real("final_logits_unit", answer(views, true)?.class_scores);
+        report.whole("pred", [plain.prediction]);
+    }
     Ok(report)
 }
