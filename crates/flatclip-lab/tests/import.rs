@@ -15,6 +15,8 @@ const SAMPLES: usize = 12;
 const VIEWS: usize = 5;
 const WIDTH: usize = 8;
 const CLASSES: usize = 3;
+const SHAPE: [usize; 3] = [SAMPLES, VIEWS, WIDTH];
+const NUMBERS: usize = SAMPLES * VIEWS * WIDTH;
 
 /// Numbers without a pattern.
 fn numbers(count: usize, start: u32) -> Vec<f32> {
@@ -39,9 +41,9 @@ fn floats(name: &'static str, shape: &[usize], values: &[f32]) -> Array {
     Array { name, dtype: Dtype::F32, shape: shape.to_vec(), bytes }
 }
 
-fn halves(name: &'static str, shape: &[usize], values: &[f32]) -> Array {
-    let bytes = values.iter().flat_map(|&value| half::f16::from_f32(value).to_le_bytes()).collect();
-    Array { name, dtype: Dtype::F16, shape: shape.to_vec(), bytes }
+/// An array of [`numbers`].
+fn array(name: &'static str, shape: &[usize], start: u32) -> Array {
+    floats(name, shape, &numbers(shape.iter().product(), start))
 }
 
 fn labels(values: &[i64]) -> Array {
@@ -50,11 +52,11 @@ fn labels(values: &[i64]) -> Array {
 }
 
 fn features() -> Array {
-    floats("features", &[SAMPLES, VIEWS, WIDTH], &numbers(SAMPLES * VIEWS * WIDTH, 1))
+    array("features", &SHAPE, 1)
 }
 
 fn text() -> Array {
-    floats("text_features", &[CLASSES, WIDTH], &numbers(CLASSES * WIDTH, 2))
+    array("text_features", &[CLASSES, WIDTH], 2)
 }
 
 fn some_labels() -> Array {
@@ -107,7 +109,7 @@ fn imported_features_are_answered_as_a_classifier_answers_them() {
 
     let text = TextFeatures::new(Matrix::from_vec(CLASSES, WIDTH, numbers(CLASSES * WIDTH, 2)), 50.0).unwrap();
     let zero = Classifier::from_text_features(text).method("zero").build().unwrap();
-    let all = numbers(SAMPLES * VIEWS * WIDTH, 1);
+    let all = numbers(NUMBERS, 1);
     let records = Run::read(&dir.path().join("runs/zero")).unwrap().records().unwrap();
     for (record, views) in records.iter().zip(all.chunks(VIEWS * WIDTH)) {
         let views = ViewFeatures::new(Matrix::from_vec(VIEWS, WIDTH, views.to_vec())).unwrap();
@@ -122,8 +124,7 @@ fn imported_features_are_answered_as_a_classifier_answers_them() {
 #[test]
 fn fewer_views_text_features_of_another_file_sweeps_and_banks() {
     let dir = tempfile::tempdir().unwrap();
-    let bank = numbers(4 * CLASSES * WIDTH, 2);
-    let bank = floats("text_bank", &[4, CLASSES, WIDTH], &bank);
+    let bank = array("text_bank", &[4, CLASSES, WIDTH], 2);
     let file = save(dir.path(), &[features(), bank, some_labels(), scale()], "{}");
     let found = import(dir.path(), &file, "mine").unwrap();
     let runs = run(&found, &request(&dir.path().join("stss"), &["stss"])).unwrap();
@@ -152,13 +153,9 @@ fn base_of(dir: &tempfile::TempDir, name: &str) -> EvaluateRequest {
 #[test]
 fn export_and_import_give_the_same_bits() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, array) in [
-        ("single", features()),
-        ("half", {
-            let values = numbers(SAMPLES * VIEWS * WIDTH, 1);
-            halves("features", &[SAMPLES, VIEWS, WIDTH], &values)
-        }),
-    ] {
+    let halves = numbers(NUMBERS, 1).iter().flat_map(|&value| half::f16::from_f32(value).to_le_bytes()).collect();
+    let halves = Array { dtype: Dtype::F16, bytes: halves, ..features() };
+    for (name, array) in [("single", features()), ("half", halves)] {
         let root = dir.path().join(name);
         std::fs::create_dir_all(&root).unwrap();
         let file = save(&root, &[array, text(), some_labels(), scale()], r#"{"classes": ["cat", "dog", "fish"]}"#);
@@ -172,7 +169,7 @@ fn export_and_import_give_the_same_bits() {
         assert_eq!(again.dataset().classes, ["cat", "dog", "fish"]);
         assert!(cache::export(&root.join("other"), again.id()).unwrap().0 == bytes || name == "half");
         let values = safetensors::SafeTensors::deserialize(&bytes).unwrap().tensor("features").unwrap().data().to_vec();
-        let expected = numbers(SAMPLES * VIEWS * WIDTH, 1).into_iter();
+        let expected = numbers(NUMBERS, 1).into_iter();
         let exact = |value: f32| if name == "half" { half::f16::from_f32(value).to_f32() } else { value };
         assert_eq!(values, expected.flat_map(|value| exact(value).to_le_bytes()).collect::<Vec<_>>(), "{name}");
     }
@@ -226,7 +223,7 @@ fn other_features_of_the_same_name_do_not_resume_a_run() {
     let half = EvaluateRequest { resume: true, ..base_of(&dir, "run") };
     run(&first, &half).unwrap();
     assert!(import(dir.path(), &file, "mine").unwrap_err().to_string().contains("exist already"));
-    let others = floats("features", &[SAMPLES, VIEWS, WIDTH], &numbers(SAMPLES * VIEWS * WIDTH, 9));
+    let others = array("features", &SHAPE, 9);
     let file = save(dir.path(), &[others, text(), some_labels(), scale()], "{}");
     let parts = FeatureParts::open(&file).unwrap();
     let second = cache::import(dir.path(), parts.request("mine".into(), None, true).unwrap(), &()).unwrap();
@@ -239,10 +236,9 @@ fn other_features_of_the_same_name_do_not_resume_a_run() {
 #[test]
 fn what_does_not_fit_is_refused_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let shape = [SAMPLES, VIEWS, WIDTH];
-    let mut broken = numbers(SAMPLES * VIEWS * WIDTH, 1);
-    broken[777 % (SAMPLES * VIEWS * WIDTH)] = f32::NAN;
-    let doubles = || Array { dtype: Dtype::F64, bytes: vec![1; SAMPLES * VIEWS * WIDTH * 8], ..features() };
+    let mut broken = numbers(NUMBERS, 1);
+    broken[777 % NUMBERS] = f32::NAN;
+    let doubles = Array { dtype: Dtype::F64, bytes: vec![1; NUMBERS * 8], ..features() };
     let ids = |last: &str| {
         let mut ids: Vec<String> = (0..SAMPLES).map(|index| format!("{index}.jpg")).collect();
         ids[SAMPLES - 1] = last.to_owned();
@@ -254,38 +250,22 @@ fn what_does_not_fit_is_refused_and_leaves_nothing() {
         arrays.push(array);
         arrays
     };
-    let cases: Vec<(Vec<Array>, String, &str, &str)> = vec![
-        (with(floats("features", &shape, &broken)), "{}".into(), "number.not-finite", "NaN"),
-        (
-            with(floats("features", &shape, &vec![0.0; SAMPLES * VIEWS * WIDTH])),
-            "{}".into(),
-            "number.not-finite",
-            "zeros",
-        ),
-        (with(doubles()), "{}".into(), "data.unusable", "found f64"),
-        (with(floats("features", &[SAMPLES * VIEWS * WIDTH], &broken)), "{}".into(), "data.unusable", "[N, V, D]"),
-        (
-            with(floats("text_features", &[CLASSES, 4], &numbers(CLASSES * 4, 2))),
-            "{}".into(),
-            "option.invalid",
-            "another model",
-        ),
-        (
-            with(floats("text_bank", &[2, CLASSES, WIDTH], &numbers(2 * CLASSES * WIDTH, 5))),
-            "{}".into(),
-            "option.invalid",
-            "first part",
-        ),
-        (with(labels(&[0, 1])), "{}".into(), "option.invalid", "2 labels for 12"),
-        (with(labels(&[3; SAMPLES])), "{}".into(), "option.invalid", "label 3"),
-        (with(labels(&[-1; SAMPLES])), "{}".into(), "option.invalid", "label -1"),
-        (with(floats("logit_scale", &[], &[4.6])), "{}".into(), "option.invalid", "logarithm"),
-        (
-            with(floats("norms", &[SAMPLES, VIEWS], &[1.0; SAMPLES * VIEWS])),
-            "{}".into(),
-            "option.invalid",
-            "unit vector",
-        ),
+    // In the place of one of the same name.
+    let replaced = [
+        (floats("features", &SHAPE, &broken), "number.not-finite", "NaN"),
+        (floats("features", &SHAPE, &vec![0.0; NUMBERS]), "number.not-finite", "zeros"),
+        (doubles, "data.unusable", "found f64"),
+        (floats("features", &[NUMBERS], &broken), "data.unusable", "[N, V, D]"),
+        (array("text_features", &[CLASSES, 4], 2), "option.invalid", "another model"),
+        (array("text_bank", &[2, CLASSES, WIDTH], 5), "option.invalid", "first part"),
+        (labels(&[0, 1]), "option.invalid", "2 labels for 12"),
+        (labels(&[3; SAMPLES]), "option.invalid", "label 3"),
+        (labels(&[-1; SAMPLES]), "option.invalid", "label -1"),
+        (floats("logit_scale", &[], &[4.6]), "option.invalid", "logarithm"),
+        (floats("norms", &[SAMPLES, VIEWS], &[1.0; SAMPLES * VIEWS]), "option.invalid", "unit vector"),
+    ];
+    let replaced = replaced.map(|(array, code, words)| (with(array), "{}".to_owned(), code, words));
+    let cases = [
         (all(), ids("0.jpg"), "option.invalid", "duplicate"),
         (all(), r#"{"ids": ["one"]}"#.into(), "option.invalid", "1 ids for 12"),
         (all(), r#"{"classes": ["one"]}"#.into(), "option.invalid", "3 text features for 1 classes"),
@@ -294,7 +274,7 @@ fn what_does_not_fit_is_refused_and_leaves_nothing() {
         (vec![text(), some_labels(), scale()], "{}".into(), "option.invalid", "features"),
         (vec![scale()], "{}".into(), "data.unusable", "expected arrays"),
     ];
-    for (arrays, document, code, words) in cases {
+    for (arrays, document, code, words) in replaced.into_iter().chain(cases) {
         let file = save(dir.path(), &arrays, &document);
         let error = import(dir.path(), &file, "mine").unwrap_err();
         assert!(
@@ -317,7 +297,7 @@ fn the_samples_of_a_data_set_must_be_those_of_the_features() {
     let data = data::open("pocket:sketch:test:12", &OpenOptions::default()).unwrap();
     let ids: Vec<&str> = data.samples.iter().map(|sample| sample.id.as_str()).collect();
     let classes = data.classes.len();
-    let text = || floats("text_features", &[classes, WIDTH], &numbers(classes * WIDTH, 2));
+    let text = || array("text_features", &[classes, WIDTH], 2);
     let attempt = |ids: Option<Vec<&str>>, more: Vec<Array>| {
         let mut arrays = vec![features(), text(), scale()];
         arrays.extend(more);

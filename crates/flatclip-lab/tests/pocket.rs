@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
 use flatclip::image::{Image, preprocess};
+use flatclip::methods::probability::argmax;
 use flatclip::model::{Clip, Features, LoadOptions};
+use flatclip::prompt::logits;
 use flatclip::text::Tokenizer;
 use flatclip::weights::Checkpoint;
 use flatclip_pocket::{CLASS_NAMES, Domain, MODEL_NAMES, SIDE, World, draw, render_split, scene};
@@ -32,13 +34,13 @@ fn fixture(model: &str) -> SafeTensors<'static> {
 
 fn expected(model: &str, name: &str) -> Vec<f32> {
     let bytes = fixture(model).tensor(name).unwrap().data().to_vec();
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
 }
 
 fn expected_tokens(model: &str) -> Vec<Vec<u32>> {
     let tensors = fixture(model);
     let tokens = tensors.tensor("tokens").unwrap();
-    let ids = tokens.data().chunks_exact(8).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<_>>();
+    let ids: Vec<u32> = tokens.data().as_chunks().0.iter().map(|&b| u64::from_le_bytes(b) as u32).collect();
     ids.chunks_exact(tokens.shape()[1]).map(<[u32]>::to_vec).collect()
 }
 
@@ -98,12 +100,8 @@ fn features_and_logits_are_those_of_open_clip_and_transformers() {
 
         assert_close(&[clip.logit_scale()], &expected(model, "logit_scale"), 1e-4, model);
         let ((image, _), (text, _)) = (Features::unit(image), Features::unit(text));
-        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
-        let logits: Vec<f32> = (0..IMAGES.len())
-            .flat_map(|row| (0..CLASS_NAMES.len()).map(move |class| (row, class)))
-            .map(|(row, class)| clip.logit_scale() * dot(image.row(row), text.row(class)))
-            .collect();
-        assert_close(&logits, &expected(model, "logits"), 2e-3, model);
+        let logits = logits(&image, &text, clip.logit_scale());
+        assert_close(logits.data(), &expected(model, "logits"), 2e-3, model);
     }
 }
 
@@ -123,13 +121,10 @@ fn accuracy(clip: &Clip, texts: &[Matrix], domain: Domain, count: usize) -> Vec<
         })
         .collect();
     let images = clip.encode_images(&pixels, count).unwrap();
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
     let share = |text: &Matrix| {
-        let answer = |row: usize| {
-            let score = |class: usize| dot(images.row(row), text.row(class));
-            (0..CLASS_NAMES.len()).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap()
-        };
-        100.0 * (0..count).filter(|&row| answer(row) == split.labels[row]).count() as f32 / count as f32
+        let logits = logits(&images, text, 1.0);
+        let right = logits.iter_rows().zip(&split.labels).filter(|(row, label)| argmax(row) == **label).count();
+        100.0 * right as f32 / count as f32
     };
     texts.iter().map(share).collect()
 }

@@ -29,12 +29,13 @@ fn dataset(classes: usize) -> Dataset {
     all.restrict_classes(&(0..classes).collect::<Vec<_>>())
 }
 
-fn request(method: &str, settings: &[&str]) -> TuneRequest {
+/// Settings are words between spaces.
+fn request(method: &str, settings: &str) -> TuneRequest {
     TuneRequest {
         method: method.into(),
         shots: Some(3),
         checkpoint_every: 3,
-        overrides: vec![parse_settings(settings).unwrap()],
+        overrides: vec![parse_settings(&settings.split_whitespace().collect::<Vec<_>>()).unwrap()],
         ..TuneRequest::default()
     }
 }
@@ -47,7 +48,7 @@ fn contexts_are_learned_in_i16_where_it_is_fast_unless_told_otherwise() {
         config.get("text_precision").map_or("f32".to_owned(), |name| name.as_str().unwrap().to_owned())
     };
     let learned = |method: &str, text_precision: Option<Precision>, name: &str| {
-        let ask = TuneRequest { text_precision, ..request(method, &["train.epochs=2", "views.bank=1"]) };
+        let ask = TuneRequest { text_precision, ..request(method, "train.epochs=2 views.bank=1") };
         let out = folder.path().join(name);
         run_watched(&ask, &data, &out, false, 1).unwrap_err();
         let before = named(&out);
@@ -63,7 +64,7 @@ fn contexts_are_learned_in_i16_where_it_is_fast_unless_told_otherwise() {
     assert_eq!(learned("coop", Some(Precision::I16), "fixed"), "i16");
     assert_eq!(learned("cocoop", None, "meta"), "f32");
     let exact = Model::builder("pocket").precision(Precision::F32).load(&()).unwrap();
-    let ask = TuneRequest { out: folder.path().join("all"), ..request("coop", &["train.epochs=1"]) };
+    let ask = TuneRequest { out: folder.path().join("all"), ..request("coop", "train.epochs=1") };
     tune(&ask, &exact, &data, &()).unwrap();
     assert_eq!(named(&ask.out), "f32");
     // The weights of a loaded model may be gone: the default falls back to f32, an explicit choice is refused.
@@ -75,7 +76,7 @@ fn contexts_are_learned_in_i16_where_it_is_fast_unless_told_otherwise() {
     let loaded =
         Model::builder(place.display().to_string()).precision(Precision::I16).hash_cache(None).load(&()).unwrap();
     std::fs::remove_dir_all(&place).unwrap();
-    let ask = TuneRequest { out: folder.path().join("gone"), ..request("coop", &["train.epochs=1"]) };
+    let ask = TuneRequest { out: folder.path().join("gone"), ..request("coop", "train.epochs=1") };
     tune(&ask, &loaded, &data, &()).unwrap();
     assert_eq!(named(&ask.out), "f32");
     let ask = TuneRequest { text_precision: Some(Precision::I16), out: folder.path().join("asked"), ..ask };
@@ -140,22 +141,16 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-fn losses(folder: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
-    let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].to_string();
-    text.lines().map(loss).collect()
-}
-
 #[test]
 fn lambda_zero_is_coop_to_the_bit() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
     let (a, b) = (folder.path().join("sapt"), folder.path().join("coop"));
-    run(&request("sapt", &["sapt.weight=0", "train.epochs=6", "train.batch=4"]), &data, &a).unwrap();
-    run(&request("coop", &["train.epochs=6", "train.batch=4"]), &data, &b).unwrap();
+    run(&request("sapt", "sapt.weight=0 train.epochs=6 train.batch=4"), &data, &a).unwrap();
+    run(&request("coop", "train.epochs=6 train.batch=4"), &data, &b).unwrap();
     assert_eq!(Prompt::load(&a).unwrap().content, Prompt::load(&b).unwrap().content);
-    assert_eq!(losses(&a), losses(&b));
+    assert_eq!(metric(&a, "loss"), metric(&b, "loss"));
     let c = folder.path().join("sharp");
-    run(&request("sapt", &["train.epochs=6", "train.batch=4"]), &data, &c).unwrap();
+    run(&request("sapt", "train.epochs=6 train.batch=4"), &data, &c).unwrap();
     assert_ne!(Prompt::load(&a).unwrap().content, Prompt::load(&c).unwrap().content);
 }
 
@@ -166,8 +161,7 @@ fn a_stopped_and_resumed_run_ends_with_the_same_bytes() {
     let tip = "tip-adapter.search=none views.fresh=true views.bank=1";
     let cases = [("sapt", "train.average=ema"), ("coop", averages[0]), ("coop", averages[1]), ("tip-adapter-f", tip)];
     for (case, (method, extra)) in cases.into_iter().enumerate() {
-        let settings: Vec<&str> = ["train.epochs=5", "train.batch=4"].into_iter().chain(extra.split(' ')).collect();
-        let request = request(method, &settings);
+        let request = request(method, &format!("train.epochs=5 train.batch=4 {extra}"));
         let straight = folder.path().join(format!("{case}-straight"));
         run(&request, &data, &straight).unwrap();
         for stop_after in [1, 4, 7] {
@@ -183,21 +177,11 @@ fn a_stopped_and_resumed_run_ends_with_the_same_bytes() {
 
 /// A small ViT with random weights and CLIP's own vocabulary: the embedded model's image tower is a ResNet.
 fn random_vit() -> Model {
-    let config = ClipConfig {
-        embed_dim: 32,
-        image_size: 32,
-        image: ImageConfig::Vit { width: 64, layers: 2, heads: 1, patch: 16, mlp: 256, form: VitForm::CLIP },
-        text: Some(TextConfig {
-            width: 64,
-            layers: 2,
-            heads: 1,
-            context_length: 77,
-            vocab: 49408,
-            mlp: 256,
-            form: TextForm::CLIP,
-        }),
-        ..Checkpoint::embedded("pocket").unwrap().unwrap().config().clone()
-    };
+    let image = ImageConfig::Vit { width: 64, layers: 2, heads: 1, patch: 16, mlp: 256, form: VitForm::CLIP };
+    let (context_length, vocab, form) = (77, 49408, TextForm::CLIP);
+    let text = Some(TextConfig { width: 64, layers: 2, heads: 1, context_length, vocab, mlp: 256, form });
+    let pocket = Checkpoint::embedded("pocket").unwrap().unwrap().config().clone();
+    let config = ClipConfig { embed_dim: 32, image_size: 32, image, text, ..pocket };
     let checkpoint = flatclip::weights::random_of(&config, 1);
     let clip = Clip::load(&checkpoint, LoadOptions::default()).unwrap();
     Model::from_parts("random", clip, Tokenizer::clip())
@@ -208,10 +192,8 @@ fn every_tuner_leaves_a_prompt_that_classifies() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
     let vit = random_vit();
     for spec in TUNERS {
-        let mut settings = vec!["train.epochs=2", "train.batch=4", "views.bank=2"];
-        if spec.name == "maple" {
-            settings.push("maple.depth=2");
-        }
+        let depth = if spec.name == "maple" { "maple.depth=2" } else { "" };
+        let settings = format!("train.epochs=2 train.batch=4 views.bank=2 {depth}");
         let out = folder.path().join(spec.name);
         let model = if spec.vit { &vit } else { &*MODEL };
         let request = TuneRequest { out: out.clone(), ..request(spec.name, &settings) };
@@ -236,7 +218,7 @@ fn every_tuner_leaves_a_prompt_that_classifies() {
 fn maple_on_a_resnet_is_refused_before_the_directory_is_touched() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
     let out = folder.path().join("run");
-    let error = run(&request("maple", &[]), &data, &out).unwrap_err().to_string();
+    let error = run(&request("maple", ""), &data, &out).unwrap_err().to_string();
     assert!(error.contains("vision transformer") && error.contains("sapt"), "{error}");
     assert!(!out.exists());
 }
@@ -245,7 +227,7 @@ fn maple_on_a_resnet_is_refused_before_the_directory_is_touched() {
 fn sapt_ends_flatter_than_coop_at_the_same_training_accuracy() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(8));
     let measure = |method: &str, extra: &str| {
-        let mut ask = request(method, &["train.epochs=30", "train.batch=16", "train.lr=0.02", extra]);
+        let mut ask = request(method, &format!("train.epochs=30 train.batch=16 train.lr=0.02 {extra}"));
         ask.shots = Some(8);
         run(&ask, &data, &folder.path().join(method)).unwrap().flatness.unwrap()
     };
@@ -259,8 +241,7 @@ fn sapt_ends_flatter_than_coop_at_the_same_training_accuracy() {
 fn tuning_lowers_the_loss_of_the_shots() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(4));
     let (clip, tokenizer) = (MODEL.clip(), MODEL.tokenizer());
-    let summary =
-        run(&request("coop", &["train.epochs=30", "train.batch=12"]), &data, &folder.path().join("run")).unwrap();
+    let summary = run(&request("coop", "train.epochs=30 train.batch=12"), &data, &folder.path().join("run")).unwrap();
     let zero_shot =
         Prompt::templates(&[Prompt::TEMPLATE]).unwrap().text_features(clip, tokenizer, &data.classes).unwrap();
     let bank = std::fs::read(folder.path().join("run/features.safetensors")).unwrap();
@@ -279,7 +260,7 @@ fn tuning_lowers_the_loss_of_the_shots() {
 fn the_radius_is_chosen_on_held_out_images_and_the_table_is_kept() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
     let out = folder.path().join("run");
-    let ask = TuneRequest { search: true, held_out: Some(2), ..request("sapt", &["train.epochs=2", "views.bank=1"]) };
+    let ask = TuneRequest { search: true, held_out: Some(2), ..request("sapt", "train.epochs=2 views.bank=1") };
     let summary = run(&ask, &data, &out).unwrap();
     let table: serde_json::Value = serde_json::from_slice(&std::fs::read(out.join("search.json")).unwrap()).unwrap();
     assert_eq!(table["rows"].as_array().unwrap().len(), 5);
@@ -311,9 +292,8 @@ fn swad_without_convergence_ends_with_the_mean_of_the_whole_trajectory() {
     let average = |name: &str| {
         let average = format!("train.average={name}");
         // Four evaluations cannot contain five without improvement; SWA from the first step on averages every step, too.
-        let settings =
-            ["train.epochs=4", "train.batch=4", "train.lr=0.02", "train.swad_converge=5", "train.swa_start=0"];
-        let ask = TuneRequest { held_out: Some(2), ..request("coop", &[&settings[..], &[&average]].concat()) };
+        let settings = "train.epochs=4 train.batch=4 train.lr=0.02 train.swad_converge=5 train.swa_start=0";
+        let ask = TuneRequest { held_out: Some(2), ..request("coop", &format!("{settings} {average}")) };
         let out = folder.path().join(name);
         run(&ask, &data, &out).unwrap();
         context(&out)
@@ -329,16 +309,16 @@ fn a_relative_radius_is_a_share_of_the_norm_of_each_group() {
     for (norm, specific) in [("whole", false), ("per-token", false), ("per-class", true), ("per-token", true)] {
         let out = folder.path().join(format!("{norm}-{specific}"));
         let (norm, specific) = (format!("sapt.norm={norm}"), format!("sapt.class_specific={specific}"));
-        let settings = ["train.epochs=2", "views.bank=1", "sapt.radius=0.1", "sapt.radius_unit=relative"];
-        let summary = run(&request("sapt", &[&settings[..], &[&norm, &specific]].concat()), &data, &out).unwrap();
+        let settings = "train.epochs=2 views.bank=1 sapt.radius=0.1 sapt.radius_unit=relative";
+        let summary = run(&request("sapt", &format!("{settings} {norm} {specific}")), &data, &out).unwrap();
         for ratio in metric(&out, "epsilon_ratio") {
             assert!((ratio - 0.1).abs() < 1e-5, "{norm}, {specific}: {ratio}");
         }
         assert_eq!(summary.radius.unwrap().share, 0.1);
     }
     // The length of all groups together is what is reported: four classes of length 0.1 each.
-    let settings = ["train.epochs=1", "views.bank=1", "sapt.class_specific=true", "sapt.norm=per-class"];
-    let summary = run(&request("sapt", &settings), &data, &folder.path().join("absolute")).unwrap();
+    let settings = "train.epochs=1 views.bank=1 sapt.class_specific=true sapt.norm=per-class";
+    let summary = run(&request("sapt", settings), &data, &folder.path().join("absolute")).unwrap();
     assert!((summary.radius.unwrap().length - 0.2).abs() < 1e-12, "{:?}", summary.radius);
 }
 
@@ -346,8 +326,8 @@ fn a_relative_radius_is_a_share_of_the_norm_of_each_group() {
 fn a_run_repeated_from_its_configuration_trains_with_the_radius_that_was_searched() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
     let [first, again, searched] = ["first", "again", "searched"].map(|name| folder.path().join(name));
-    let settings = ["train.epochs=3", "train.batch=4", "train.lr=0.05", "views.bank=1", "sapt.radius=0.2"];
-    let ask = TuneRequest { search: true, held_out: Some(2), ..request("sapt", &settings) };
+    let settings = "train.epochs=3 train.batch=4 train.lr=0.05 views.bank=1 sapt.radius=0.2";
+    let ask = TuneRequest { search: true, held_out: Some(2), ..request("sapt", settings) };
     let chosen = run(&ask, &data, &first).unwrap().chosen_radius.unwrap();
     let config: toml::Table = std::fs::read_to_string(first.join("config.toml")).unwrap().parse().unwrap();
     assert_eq!(config["sapt"]["radius"].as_float(), Some(chosen));
@@ -372,8 +352,7 @@ fn fresh_views_train_the_keys_of_tip_adapter_on_new_crops() {
         let out = folder.path().join(fresh.to_string());
         let fresh = format!("views.fresh={fresh}");
         // One view in the bank: without fresh ones every epoch sees the same features.
-        let settings =
-            ["train.epochs=3", "train.batch=9", "train.lr=0", "views.bank=1", "tip-adapter.search=none", &fresh];
+        let settings = format!("train.epochs=3 train.batch=9 train.lr=0 views.bank=1 tip-adapter.search=none {fresh}");
         run(&request("tip-adapter-f", &settings), &data, &out).unwrap();
         let keys = Prompt::load(&out).unwrap().content;
         (metric(&out, "loss"), keys)
@@ -387,10 +366,8 @@ fn fresh_views_train_the_keys_of_tip_adapter_on_new_crops() {
 #[test]
 fn steps_that_were_not_perturbed_report_no_radius() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
-    for (name, settings) in
-        [("weight", ["sapt.weight=0", "train.epochs=1"]), ("epochs", ["views.bank=1", "train.epochs=0"])]
-    {
-        assert_eq!(run(&request("sapt", &settings), &data, &folder.path().join(name)).unwrap().radius, None, "{name}");
+    for (name, settings) in [("weight", "sapt.weight=0 train.epochs=1"), ("epochs", "views.bank=1 train.epochs=0")] {
+        assert_eq!(run(&request("sapt", settings), &data, &folder.path().join(name)).unwrap().radius, None, "{name}");
     }
 }
 
@@ -407,7 +384,7 @@ fn the_python_sampler_on_imagenet_says_that_its_shots_are_not_those_of_coop() {
     for (family, warned) in [(Family::Imagenet, true), (Family::FineGrained, false)] {
         let data = Dataset { family, ..dataset(3) };
         let out = folder.path().join(format!("{family:?}"));
-        let ask = TuneRequest { sampler: Sampler::Python, out, ..request("coop", &["train.epochs=1", "views.bank=1"]) };
+        let ask = TuneRequest { sampler: Sampler::Python, out, ..request("coop", "train.epochs=1 views.bank=1") };
         let warnings = Warnings::default();
         tune(&ask, &MODEL, &data, &warnings).unwrap();
         let said = warnings.0.into_inner().unwrap();
@@ -419,7 +396,7 @@ fn the_python_sampler_on_imagenet_says_that_its_shots_are_not_those_of_coop() {
 fn a_loss_that_is_not_finite_names_step_and_batch_and_keeps_the_checkpoint() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
     let out = folder.path().join("run");
-    let ask = request("coop", &["train.epochs=9", "train.lr=1e38", "train.warmup_epochs=2", "train.batch=9"]);
+    let ask = request("coop", "train.epochs=9 train.lr=1e38 train.warmup_epochs=2 train.batch=9");
     let error = run(&ask, &data, &out).unwrap_err();
     assert_eq!(error.code(), "number.not-finite", "{error}");
     let text = error.to_string();
@@ -433,21 +410,13 @@ fn unreadable_images_are_counted_and_tolerated_only_when_allowed() {
     let broken = folder.path().join("broken.png");
     std::fs::write(&broken, b"not an image").unwrap();
     let list = folder.path().join("list.txt");
-    let picked: Vec<usize> = (0..3)
-        .flat_map(|label| {
-            data.samples
-                .iter()
-                .enumerate()
-                .filter(move |(_, s)| s.label == label)
-                .map(|(i, _)| i)
-                .take(2)
-                .collect::<Vec<_>>()
-        })
-        .collect();
+    let samples = &data.samples;
+    let of_label = |label: usize| (0..samples.len()).filter(move |&i| samples[i].label == label).take(2);
+    let picked: Vec<usize> = (0..3).flat_map(of_label).collect();
     data.samples[picked[0]].source = Source::File(broken);
     let ids: Vec<&str> = picked.iter().map(|&i| data.samples[i].id.as_str()).collect();
     std::fs::write(&list, ids.join("\n")).unwrap();
-    let ask = TuneRequest { list: Some(list.display().to_string()), ..request("coop", &["train.epochs=1"]) };
+    let ask = TuneRequest { list: Some(list.display().to_string()), ..request("coop", "train.epochs=1") };
     let error = run(&ask, &data, &folder.path().join("a")).unwrap_err();
     assert!(error.hint() == Some(&Hint::AllowErrors(1)) && error.to_string().contains(ids[0]), "{error}");
     let allowed = TuneRequest { max_errors: 1, ..ask };
@@ -459,12 +428,12 @@ fn unreadable_images_are_counted_and_tolerated_only_when_allowed() {
 fn a_second_run_in_the_same_directory_needs_resume_and_a_finished_one_is_left_alone() {
     let (folder, data) = (TempDir::new().unwrap(), dataset(3));
     let out = folder.path().join("run");
-    let ask = request("coop", &["train.epochs=1"]);
+    let ask = request("coop", "train.epochs=1");
     let summary = run(&ask, &data, &out).unwrap();
     let before = files(&out);
     assert_eq!(run(&ask, &data, &out).unwrap_err().hint(), Some(&Hint::ResumeOrElsewhere));
     assert_eq!(run_watched(&ask, &data, &out, true, usize::MAX).unwrap(), summary);
-    let other = request("coop", &["train.epochs=2"]);
+    let other = request("coop", "train.epochs=2");
     assert!(run_watched(&other, &data, &out, true, usize::MAX).unwrap_err().to_string().contains("epochs"));
     assert_eq!(files(&out), before);
 }
@@ -507,16 +476,9 @@ fn a_sapt_step_costs_two_context_steps() {
     let mut stream = flatclip::rng::Stream::new(1, &["features"]);
     let raw = (0..32 * clip.embed_dim()).map(|_| stream.normal() as f32).collect();
     let features = flatclip::model::Features::unit(Matrix::from_vec(32, clip.embed_dim(), raw)).0;
-    let task = TuneTask {
-        clip: &clip,
-        tokenizer: &tokenizer,
-        classes: &classes,
-        templates: &[],
-        labels: &labels,
-        bank: None,
-        seed: 1,
-    };
-    let batch = Batch { labels: &labels, features: &features, pixels: &[] };
+    let (clip, tokenizer, classes, labels) = (&clip, &tokenizer, &classes[..], &labels[..]);
+    let task = TuneTask { clip, tokenizer, classes, templates: &[], labels, bank: None, seed: 1 };
+    let batch = Batch { labels, features: &features, pixels: &[] };
     let coop = Coop::build(&CoopConfig::default(), &task).unwrap();
     let sapt = Sapt::new(coop.clone(), &SaptConfig::default());
     let time = |work: &dyn Fn()| {
@@ -528,8 +490,8 @@ fn a_sapt_step_costs_two_context_steps() {
         });
         best.min().unwrap().as_secs_f64()
     };
-    let plain = time(&|| drop(coop.step(&clip, &batch, 0).unwrap()));
-    let sharp = time(&|| drop(sapt.step(&clip, &batch, 0).unwrap()));
+    let plain = time(&|| drop(coop.step(clip, &batch, 0).unwrap()));
+    let sharp = time(&|| drop(sapt.step(clip, &batch, 0).unwrap()));
     println!("context step {plain:.2} s, SAPT step {sharp:.2} s, ratio {:.2}", sharp / plain);
     assert!(sharp <= 2.2 * plain, "{sharp} against {plain}");
 }
