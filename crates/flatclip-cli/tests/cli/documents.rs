@@ -7,8 +7,8 @@
 //! documents` writes the output into the documents, which is how they are renewed after a change.
 #![cfg(unix)]
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use super::common::{BINARY, Home, entries, in_repository};
+use std::path::Path;
 
 /// A document as parts that stay and commands with their output.
 enum Part {
@@ -34,23 +34,13 @@ fn parse(text: &str) -> Vec<Part> {
 }
 
 /// Runs a line in a shell that finds this build first; standard error is shown where the line asks for it.
-fn run(line: &str, folder: &Path) -> Vec<String> {
-    let binary = Path::new(env!("CARGO_BIN_EXE_flatclip"));
+fn run(line: &str, home: &Home) -> Vec<String> {
+    let binary = Path::new(BINARY);
     let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
-    let output = Command::new("bash")
-        .args(["-c", line])
-        .current_dir(folder)
-        .env("PATH", path)
-        .env("XDG_CACHE_HOME", "cache")
-        .env("HOME", folder)
-        .env("FLATCLIP_ISA", "plain")
-        .env("FLATCLIP_PRECISION", "f32")
-        .env("FLATCLIP_OFFLINE", "true")
-        .env_remove("FLATCLIP_MODEL")
-        .env_remove("HF_HOME")
-        .env_remove("HF_HUB_CACHE")
-        .output()
-        .unwrap();
+    let fixed =
+        [("PATH", &*path), ("XDG_CACHE_HOME", "cache"), ("FLATCLIP_ISA", "plain"), ("FLATCLIP_PRECISION", "f32")];
+    let output = home.program("bash").args(["-c", line]).envs(fixed).output().unwrap();
+    let folder = home.folder();
     let text = String::from_utf8_lossy(&output.stdout).replace(&*folder.to_string_lossy(), "~");
     let lines = text.lines().filter(|line| !line.starts_with("pocket: ModifiedResNet"));
     without_end(lines.map(|line| line.trim_end().to_owned()).collect())
@@ -94,13 +84,10 @@ fn decimals(line: &str) -> (String, Vec<(f64, f64)>) {
 }
 
 fn check(document: &str) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let path: PathBuf = root.join(document);
-    let folder = tempfile::tempdir().unwrap();
-    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples");
-    std::fs::create_dir(folder.path().join("samples")).unwrap();
-    for entry in std::fs::read_dir(samples).unwrap().flatten() {
-        std::fs::copy(entry.path(), folder.path().join("samples").join(entry.file_name())).unwrap();
+    let (path, home) = (in_repository(document), Home::new());
+    std::fs::create_dir(home.path("samples")).unwrap();
+    for file in entries(&in_repository("crates/flatclip-cli/tests/samples")) {
+        std::fs::copy(&file, home.path("samples").join(file.file_name().unwrap())).unwrap();
     }
     let writes = std::env::var_os("FLATCLIP_WRITE_DOCS").is_some();
     let (mut written, mut differences, mut commands) = (String::new(), Vec::new(), 0);
@@ -109,7 +96,7 @@ fn check(document: &str) {
             Part::Text(line) => written.push_str(&format!("{line}\n")),
             Part::Command { line, output } => {
                 commands += 1;
-                let found = run(&line, folder.path());
+                let found = run(&line, &home);
                 let open = output == ["..."];
                 // An empty line between two commands is the document's.
                 let blank = output.last().is_some_and(String::is_empty);

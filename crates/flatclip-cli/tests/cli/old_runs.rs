@@ -1,16 +1,11 @@
 //! Run directories and prompts of version 0.1.0 (`fixtures/runs/0.1.0`) are still read, and things still have the same names.
 
-use super::common::{run, works};
-use serde_json::Value;
+use super::common::{Home, in_repository, read_json};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 fn old(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/runs/0.1.0").join(name)
-}
-
-fn json(path: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    in_repository("fixtures/runs/0.1.0").join(name)
 }
 
 /// The rows of each table, as columns by name.
@@ -56,11 +51,10 @@ fn is_interval(row: &BTreeMap<String, String>, name: &str, expected: &str) -> bo
 
 #[test]
 fn report_prints_the_same_numbers() {
-    let home = tempfile::tempdir().unwrap();
-    let runs = old("eval");
+    let home = Home::new();
     // The paper has zero-shot before stss; that version compared in the order of the folders' names.
-    let arguments = ["report", runs.to_str().unwrap(), "--order", "given", "--paired", "--format", "csv"];
-    let table = works(home.path(), &arguments);
+    let runs = old("eval").display().to_string();
+    let table = home.works(&format!("report {runs} --order given --paired --format csv"));
     // That version charged zero-shot for encoding all eight views; it looks at one.
     let expected = std::fs::read_to_string(old("report.csv")).unwrap();
     let charged = expected.replace("12.1182025", &(12.118_202_5f64 / 8.0).to_string());
@@ -70,10 +64,10 @@ fn report_prints_the_same_numbers() {
 
 #[test]
 fn classes_and_samples_still_have_the_same_names() {
-    let home = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let eval = "eval --method zero-shot --data pocket:sketch --limit 16 --views 1 --no-cache --out new";
-    works(home.path(), &eval.split(' ').collect::<Vec<_>>());
-    let (new, old) = (json(&home.path().join("new/run.json")), json(&old("eval/zero-shot/run.json")));
+    home.works(eval);
+    let (new, old) = (read_json(home.path("new/run.json")), read_json(old("eval/zero-shot/run.json")));
     for key in ["class_names", "stream"] {
         assert_eq!(new[key], old[key], "{key}");
     }
@@ -81,15 +75,12 @@ fn classes_and_samples_still_have_the_same_names() {
 
 #[test]
 fn an_old_prompt_is_shown_and_refused_by_the_models_of_today() {
-    let home = tempfile::tempdir().unwrap();
-    let prompt = old("tune/prompt.safetensors");
-    let prompt = prompt.to_str().unwrap();
-    let shown: Value = serde_json::from_str(&works(home.path(), &["prompt", "show", prompt, "--json"])).unwrap();
-    let record = json(&old("tune/run.json"));
+    let home = Home::new();
+    let prompt = old("tune/prompt.safetensors").display().to_string();
+    let shown = home.json(&format!("prompt show {prompt}"));
+    let record = read_json(old("tune/run.json"));
     assert_eq!(shown["provenance"]["class_hash"], record["class_hash"], "{shown}");
     assert_eq!(shown["provenance"]["model_hash"], record["model_hash"], "{shown}");
     let eval = "eval --method zero-shot --data pocket:photo --limit 8 --views 1 --no-cache --out new --prompt";
-    let refused = run(home.path(), &eval.split(' ').chain([prompt]).collect::<Vec<_>>());
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && said.contains("was learned with the weights 07653d4d31ea"), "{said}");
+    home.refused_with(&format!("{eval} {prompt}"), "was learned with the weights 07653d4d31ea");
 }

@@ -1,19 +1,17 @@
 //! The same file gets the same answer from `predict`, `eval`, `embed` and the library: EXIF, 16-bit grey, CMYK, palettes,
 //! alpha, wrong endings. The server's forms and Python are held to the same answers in their own tests.
 
-use super::common;
+use super::common::{Home, entries, in_repository};
 use flatclip::{Classifier, Image, Model};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 const CLASSES: [&str; 4] = ["fish", "lamp", "snail", "boat"];
 
 fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/reading").canonicalize().unwrap();
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = entries.filter(|path| path.extension().is_none_or(|e| e != "py")).collect();
-    files.sort();
+    let folder = in_repository("fixtures/reading").canonicalize().unwrap();
+    let files = entries(&folder).into_iter();
+    let files: Vec<PathBuf> = files.filter(|path| path.extension().is_none_or(|e| e != "py")).collect();
     assert!(files.len() >= 12, "{} files", files.len());
     files
 }
@@ -22,32 +20,27 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-fn json(home: &Path, arguments: &[&str]) -> Value {
-    common::json(home, &[&["-q"], arguments].concat())
+fn line_of(files: &[PathBuf]) -> String {
+    files.iter().map(|path| path.display().to_string().replace(' ', "~")).collect::<Vec<_>>().join(" ")
 }
 
 /// The method and the reading rule, as flags and as the library's classifier.
-fn cases(model: &Model) -> Vec<(Vec<&'static str>, Classifier)> {
+fn cases(model: &Model) -> Vec<(&'static str, Classifier)> {
     let builder = || Classifier::builder(model).classes(CLASSES);
     vec![
-        (vec![], builder().build().unwrap()),
-        (vec!["--method", "stss", "--views", "8"], builder().method("stss").views(8).build().unwrap()),
-        (vec!["--no-exif"], builder().exif(false).build().unwrap()),
-        (
-            vec!["--method", "zero", "--views", "8", "--no-exif"],
-            builder().method("zero").views(8).exif(false).build().unwrap(),
-        ),
+        ("", builder().build().unwrap()),
+        ("--method stss --views 8", builder().method("stss").views(8).build().unwrap()),
+        ("--no-exif", builder().exif(false).build().unwrap()),
+        ("--method zero --views 8 --no-exif", builder().method("zero").views(8).exif(false).build().unwrap()),
     ]
 }
 
 #[test]
 fn predict_gives_the_librarys_answers() {
-    let (home, model, files) = (TempDir::new().unwrap(), Model::load("pocket").unwrap(), files());
-    let named: Vec<&str> = files.iter().map(|path| path.to_str().unwrap()).collect();
-    let classes = CLASSES.join(",");
+    let (home, model, files) = (Home::new(), Model::load("pocket").unwrap(), files());
+    let (named, classes) = (line_of(&files), CLASSES.join(","));
     for (flags, classifier) in cases(&model) {
-        let arguments = [&["predict", "--classes", &classes, "--top", "4"][..], &named, &flags].concat();
-        let printed = json(home.path(), &arguments);
+        let printed = home.json(&format!("-q predict --classes {classes} --top 4 {named} {flags}"));
         for (file, row) in files.iter().zip(printed["results"].as_array().unwrap()) {
             let expected = serde_json::to_value(classifier.answer(file).unwrap().report(4)).unwrap();
             for (key, value) in expected.as_object().unwrap() {
@@ -59,32 +52,31 @@ fn predict_gives_the_librarys_answers() {
 
 #[test]
 fn eval_on_a_folder_and_on_a_list_gives_the_librarys_answers() {
-    let (home, model, files) = (TempDir::new().unwrap(), Model::load("pocket").unwrap(), files());
+    let (home, model, files) = (Home::new(), Model::load("pocket").unwrap(), files());
     let (mut list, mut by_name) = ("path,label\n".to_owned(), Vec::new());
     for (index, file) in files.iter().enumerate() {
         let class = CLASSES[index % CLASSES.len()];
-        let folder = home.path().join("images").join(class);
+        let folder = home.path("images").join(class);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::copy(file, folder.join(name(file))).unwrap();
         list += &format!("images/{class}/{},{class}\n", name(file));
         by_name.push((name(file), file));
     }
-    std::fs::write(home.path().join("list.csv"), list).unwrap();
+    std::fs::write(home.path("list.csv"), list).unwrap();
     let mut sorted = CLASSES.map(String::from).to_vec();
     sorted.sort();
-    std::fs::write(home.path().join("names.txt"), sorted.join("\n")).unwrap();
+    std::fs::write(home.path("names.txt"), sorted.join("\n")).unwrap();
     for (flags, _) in cases(&model) {
         // The loaders sort class names.
-        let mut builder = Classifier::builder(&model).classes(sorted.clone()).exif(!flags.contains(&"--no-exif"));
-        if let Some(at) = flags.iter().position(|flag| *flag == "--method") {
-            builder = builder.method(flags[at + 1]).views(8);
+        let mut builder = Classifier::builder(&model).classes(sorted.clone()).exif(!flags.contains("--no-exif"));
+        if let Some(named) = flags.strip_prefix("--method ") {
+            builder = builder.method(named.split(' ').next().unwrap()).views(8);
         }
         let classifier = builder.build().unwrap();
         for data in ["folder:images", "csv:list.csv"] {
-            let out = format!("run-{}-{}", flags.join("-"), data.replace([':', '.'], "-"));
-            let arguments = [&["eval", "--data", data, "--no-cache", "--out", &out][..], &flags].concat();
-            json(home.path(), &arguments);
-            let lines = std::fs::read_to_string(home.path().join(&out).join("predictions.jsonl")).unwrap();
+            let out = format!("run-{}-{}", flags.replace(' ', "-"), data.replace([':', '.'], "-"));
+            home.json(&format!("-q eval --data {data} --no-cache --out {out} {flags}"));
+            let lines = home.text(&format!("{out}/predictions.jsonl"));
             let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
             assert_eq!(records.len(), files.len());
             for record in records {
@@ -101,18 +93,18 @@ fn eval_on_a_folder_and_on_a_list_gives_the_librarys_answers() {
                 );
                 assert_eq!(record["answer"]["selected"], json!(answer.explanation().selected), "{what}");
             }
-            let config = std::fs::read_to_string(home.path().join(&out).join("config.toml")).unwrap();
-            assert_eq!(config.contains("exif = true"), !flags.contains(&"--no-exif"), "{config}");
+            let config = home.text(&format!("{out}/config.toml"));
+            assert_eq!(config.contains("exif = true"), !flags.contains("--no-exif"), "{config}");
         }
     }
 }
 
 #[test]
 fn embed_gives_the_librarys_features() {
-    let (home, model, files) = (TempDir::new().unwrap(), Model::load("pocket").unwrap(), files());
-    let named: Vec<&str> = files.iter().map(|path| path.to_str().unwrap()).collect();
-    for flags in [&[][..], &["--no-exif"]] {
-        let printed = json(home.path(), &[&["embed"][..], &named, flags].concat());
+    let (home, model, files) = (Home::new(), Model::load("pocket").unwrap(), files());
+    let named = line_of(&files);
+    for flags in ["", "--no-exif"] {
+        let printed = home.json(&format!("-q embed {named} {flags}"));
         for (file, row) in files.iter().zip(printed["results"].as_array().unwrap()) {
             let options = flatclip::image::DecodeOptions { exif: flags.is_empty(), ..Default::default() };
             let image = Image::open_with(file, &options).unwrap();

@@ -1,60 +1,20 @@
 //! `flatclip report` as a user runs it: order, reference, seeds, times, CSV, temperatures.
 
-use super::common::run;
+use super::common::Home;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::Output;
-use tempfile::TempDir;
 
-/// A home of its own.
-struct Home(TempDir);
-
-impl Home {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Words between spaces; `~` stands for a space inside of a word.
-    fn run(&self, line: &str) -> Output {
-        let words: Vec<String> = line.split_whitespace().map(|word| word.replace('~', " ")).collect();
-        run(self.0.path(), &words.iter().map(String::as_str).collect::<Vec<_>>())
-    }
-
-    fn text(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.text(&format!("{line} --json"))).unwrap()
-    }
-
-    /// What a command that ends with exit code 2 says.
-    fn refused(&self, line: &str) -> String {
-        let output = self.run(line);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
-        said
-    }
-
-    /// The rows of a table in CSV, as columns by name.
-    fn csv(&self, line: &str) -> Vec<BTreeMap<String, String>> {
-        let text = self.text(&format!("{line} --format csv"));
-        let (header, lines) = text.trim_end().split_once('\n').unwrap();
-        let names: Vec<&str> = header.split(',').collect();
-        let row = |line: &str| {
-            let cells = fields(line);
-            assert_eq!(cells.len(), names.len(), "{text}");
-            names.iter().map(|name| (*name).to_owned()).zip(cells).collect()
-        };
-        lines.lines().map(row).collect()
-    }
+/// The rows of a table in CSV, as columns by name.
+fn csv(home: &Home, line: &str) -> Vec<BTreeMap<String, String>> {
+    let text = home.works(&format!("{line} --format csv"));
+    let (header, lines) = text.trim_end().split_once('\n').unwrap();
+    let names: Vec<&str> = header.split(',').collect();
+    let row = |line: &str| {
+        let cells = fields(line);
+        assert_eq!(cells.len(), names.len(), "{text}");
+        names.iter().map(|name| (*name).to_owned()).zip(cells).collect()
+    };
+    lines.lines().map(row).collect()
 }
 
 /// The fields of a line; commas inside of quotes are no borders.
@@ -82,7 +42,7 @@ fn column<'r>(rows: &'r [BTreeMap<String, String>], name: &str) -> Vec<&'r str> 
 fn a_label_of_probability_zero_is_no_top5_hit_and_leaves_the_nll_undefined() {
     let home = Home::new();
     let done = home.json("eval --data pocket:hard:test:64 --views 8 --method zero,mta --out runs");
-    let log = std::fs::read_to_string(home.path("runs/zero/predictions.jsonl")).unwrap();
+    let log = home.text("runs/zero/predictions.jsonl");
     let records: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let listed = |record: &&Value| {
         let top5 = record["answer"]["top5"].as_array().unwrap();
@@ -98,11 +58,11 @@ fn a_label_of_probability_zero_is_no_top5_hit_and_leaves_the_nll_undefined() {
     assert!(metrics["nll"].is_null() && metrics["infinite_nll"] == zeros, "{metrics}");
     assert_eq!(done["runs"][0]["summary"]["confidence"], "vote-share");
     assert!(done["runs"][1]["summary"]["metrics"]["nll"].is_number());
-    let text = home.text("report runs --table runs");
+    let text = home.works("report runs --table runs");
     assert!(text.contains(&format!("undefined ({zeros} infinite)")), "{text}");
     let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("(STSS and ZERO by default) is the share of the selected views"), "{text}");
-    let rows = home.csv("report runs --table runs --order given");
+    let rows = csv(&home, "report runs --table runs --order given");
     assert_eq!(column(&rows, "confidence"), ["probability", "vote share"], "mta before zero, by name");
     assert_eq!(column(&rows, "NLL (infinite)"), ["0", &zeros.to_string()]);
     assert_eq!(rows[1]["NLL"], "");
@@ -128,14 +88,14 @@ fn encoding_is_charged_by_views_and_not_to_whoever_ran_first() {
         );
         assert_eq!((&timing("zero-shot")["views_used"], &timing("zero")["views_used"]), (&1.into(), &8.into()));
         assert_eq!(timing("zero")["encode_session"], 0.0, "it is never the first");
-        let rows = home.csv("report runs --table runs");
+        let rows = csv(&home, "report runs --table runs");
         let of =
             |method: &str| rows.iter().find(|row| row["prompt + method"].ends_with(&format!("+ {method}"))).unwrap();
         let ratio = number(of("zero"), "encode ms") / number(of("zero-shot"), "encode ms");
         assert!((ratio - 8.0).abs() < 0.1, "{ratio}");
         assert!(rows.iter().all(|row| number(row, "adapt ms") > 0.0));
         assert_eq!((of("zero")["views"].as_str(), of("zero-shot")["views"].as_str()), ("8", "1"));
-        let line = std::fs::read_to_string(home.path("runs/zero/timing.jsonl")).unwrap();
+        let line = home.text("runs/zero/timing.jsonl");
         let first: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
         assert!(first["encode"].as_f64().unwrap() > 0.0 && first["adapt"].is_number(), "{first}");
     }
@@ -146,7 +106,7 @@ fn rows_are_in_the_papers_order_or_as_given_and_the_reference_is_chosen() {
     let home = Home::new();
     home.json("eval --data pocket:photo:test:16 --views 4 --method mta,zero-shot,bca,stss --out runs");
     let rows = |line: &str| -> Vec<String> {
-        let rows = home.csv(line);
+        let rows = csv(&home, line);
         column(&rows, "prompt + method").iter().map(|name| name.replace("template + ", "")).collect()
     };
     // The paper has stss with tuned prompts only: behind the others, by name.
@@ -155,10 +115,10 @@ fn rows_are_in_the_papers_order_or_as_given_and_the_reference_is_chosen() {
     let given = "report runs/stss runs/bca runs/zero-shot --order given";
     assert_eq!(rows(&format!("{given} --table methods")), ["stss", "bca", "zero-shot"]);
     assert_eq!(rows(&format!("{given} --table runs")), ["stss", "bca", "zero-shot"]);
-    assert!(home.text(&format!("{given} --table methods")).contains("rows as given"));
-    assert!(home.text("report runs --table methods").contains("rows in the paper's order"));
+    assert!(home.works(&format!("{given} --table methods")).contains("rows as given"));
+    assert!(home.works("report runs --table methods").contains("rows in the paper's order"));
     let firsts = |line: &str| -> Vec<String> {
-        column(&home.csv(line), "first").iter().map(|name| (*name).to_owned()).collect()
+        column(&csv(&home, line), "first").iter().map(|name| (*name).to_owned()).collect()
     };
     assert_eq!(firsts("report runs --paired --table paired"), ["template + zero-shot"; 3]);
     for word in ["bca", "template~+~bca", "runs/bca", "./runs/bca"] {
@@ -166,7 +126,7 @@ fn rows_are_in_the_papers_order_or_as_given_and_the_reference_is_chosen() {
     }
     let said = home.refused("report runs --reference sapt");
     assert!(said.contains("found `sapt`") && said.contains("template + stss"), "{said}");
-    assert!(home.refused("report runs --reference template").contains("names 4 rows"));
+    home.refused_with("report runs --reference template", "names 4 rows");
 }
 
 #[test]
@@ -175,17 +135,17 @@ fn a_single_run_has_its_main_table_and_every_number_a_column() {
     home.json("eval --data pocket:photo:test:16 --views 4 --method stss --seeds 0,1,2 --out runs");
     let one = home.json("report runs/seed-0 --html one.html");
     assert_eq!(one["tables"][0]["title"], "Methods by data sets");
-    assert!(std::fs::read_to_string(home.path("one.html")).unwrap().contains("Methods by data sets"));
-    let rows = home.csv("report runs --table methods");
+    assert!(home.text("one.html").contains("Methods by data sets"));
+    let rows = csv(&home, "report runs --table methods");
     let deviation = number(&rows[0], "Avg. (standard deviation)");
     // Digits beyond the two that are printed.
     assert_eq!(deviation, number(&rows[0], "pocket:photo (standard deviation)"));
     assert_eq!(number(&rows[0], "Avg. (seeds)"), 3.0);
-    let seeds: Vec<f64> = home.csv("report runs --table runs").iter().map(|row| number(row, "top-1")).collect();
+    let seeds: Vec<f64> = csv(&home, "report runs --table runs").iter().map(|row| number(row, "top-1")).collect();
     let mean = seeds.iter().sum::<f64>() / 3.0;
     let expected = (seeds.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
     assert!((deviation - expected).abs() < 1e-12, "{deviation} {expected}");
-    let text = home.text("report runs --table methods");
+    let text = home.works("report runs --table methods");
     assert!(text.contains(&format!("{mean:.2} ± {expected:.2}  {mean:.2} ± {expected:.2}")), "{text}");
     assert!(text.replace("\n  ", " ").contains("sample standard deviation (n-1)"), "{text}");
 }
@@ -199,12 +159,12 @@ fn prompts_tuned_alike_but_for_the_seed_are_one_row() {
     }
     let prompts = "--prompt one --prompt two --prompt other";
     home.json(&format!("eval --data pocket:photo:test:32 --views 1 --method zero-shot {prompts} --out runs"));
-    let rows = home.csv("report runs/one runs/two --table methods");
+    let rows = csv(&home, "report runs/one runs/two --table methods");
     assert_eq!(rows.len(), 1, "{rows:?}");
     assert_eq!((rows[0]["prompt + method"].as_str(), number(&rows[0], "Avg. (seeds)")), ("coop + zero-shot", 2.0));
-    let rows = home.csv("report runs --table runs");
+    let rows = csv(&home, "report runs --table runs");
     assert_eq!(column(&rows, "prompt seed"), ["1", "1", "2"], "by the folders' names: one, other, two");
-    assert_eq!(home.csv("report runs --table methods").len(), 2, "other settings are another row");
+    assert_eq!(csv(&home, "report runs --table methods").len(), 2, "other settings are another row");
 }
 
 #[test]
@@ -220,12 +180,13 @@ fn a_temperature_is_fitted_on_other_samples_and_nothing_but_the_split_differs() 
     eval("test:32", "--limit 12", "part");
     eval("test:32", "--order-seed 3", "order");
     eval("validation:32", "--set mta.lambda_q=2", "options");
-    let rows = home.csv("report test --fit-temperature held --table temperature");
+    let rows = csv(&home, "report test --fit-temperature held --table temperature");
     assert!(number(&rows[0], "T") > 0.0 && number(&rows[0], "NLL at T").is_finite());
-    let said = home.refused("report test --fit-temperature part --table temperature");
-    assert!(said.contains("12 of the 12 of part are samples of test"), "{said}");
-    let said = home.refused("report test --fit-temperature order --table temperature");
-    assert!(said.contains("order_seed was 3, now nothing"), "{said}");
+    home.refused_with(
+        "report test --fit-temperature part --table temperature",
+        "12 of the 12 of part are samples of test",
+    );
+    home.refused_with("report test --fit-temperature order --table temperature", "order_seed was 3, now nothing");
     let said = home.refused("report test --fit-temperature options --table temperature");
     assert!(said.contains("nothing but the split") && said.contains("lambda_q"), "{said}");
 }

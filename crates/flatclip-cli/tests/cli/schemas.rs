@@ -4,7 +4,7 @@
 //! the commands below print: keys that every example has are required, types are all that were seen. Without it the documents
 //! are checked against the schemas of the binary.
 
-use super::common::command;
+use super::common::Home;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -53,16 +53,15 @@ const ELSEWHERE: [(&str, &str); 25] = [
     ("methods.methods[].defaults.*[]", "string"),
 ];
 
-fn run(folder: &Path, arguments: &[&str]) -> (Value, Value) {
-    let output = command(folder, arguments).arg("--json").output().unwrap();
+fn run(home: &Home, line: &str) -> (Value, Value) {
+    let output = home.command(line).arg("--json").output().unwrap();
     let last = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned();
     let parse = |text: &[u8]| serde_json::from_slice(text).unwrap_or(Value::Null);
     (parse(&output.stdout), parse(last.as_bytes()))
 }
 
-fn schema(name: &str) -> Value {
-    let output = command(Path::new("."), &["schema", name]).output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("schema {name}: {e}"))
+fn schema(home: &Home, name: &str) -> Value {
+    serde_json::from_str(&home.works(&format!("schema {name}"))).unwrap_or_else(|e| panic!("schema {name}: {e}"))
 }
 
 fn kind(value: &Value) -> &'static str {
@@ -250,24 +249,23 @@ version: version
 
 #[test]
 fn documents_are_as_their_schemas_say() {
-    let folder = tempfile::tempdir().unwrap();
+    let home = Home::new();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/turned.png");
     for class in ["fish", "lamp"] {
-        let class = folder.path().join("mixed").join(class);
+        let class = home.path("mixed").join(class);
         std::fs::create_dir_all(&class).unwrap();
         std::fs::copy(&sample, class.join("good.png")).unwrap();
     }
-    std::fs::write(folder.path().join("mixed/fish/bad.png"), "no image").unwrap();
+    std::fs::write(home.path("mixed/fish/bad.png"), "no image").unwrap();
     let mut documents: Vec<(&str, Vec<Value>)> = Vec::new();
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for (name, line) in EXAMPLES.lines().filter_map(|line| line.split_once(':')) {
         let mut line = line.replace("TESTS", tests.to_str().unwrap());
         if line.contains("ENTRY") {
-            let (kept, _) = run(folder.path(), &["cache", "ls"]);
+            let (kept, _) = run(&home, "cache ls");
             line = line.replace("ENTRY", kept["entries"][0]["id"].as_str().unwrap());
         }
-        let arguments: Vec<&str> = line.split_whitespace().collect();
-        let (document, error) = run(folder.path(), &arguments);
+        let (document, error) = run(&home, &line);
         if name.is_empty() {
             continue;
         }
@@ -282,21 +280,21 @@ fn documents_are_as_their_schemas_say() {
         return;
     }
     for (name, several) in &documents {
-        several.iter().for_each(|document| check(document, &schema(name), name));
+        several.iter().for_each(|document| check(document, &schema(&home, name), name));
     }
     let mut named: Vec<&str> = documents.iter().map(|(name, _)| *name).chain(["error"]).collect();
     named.sort_unstable();
-    let (list, _) = run(folder.path(), &["schema"]);
+    let (list, _) = run(&home, "schema");
     let listed: Vec<&str> = list["schemas"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     assert_eq!(listed, named, "every schema has an example here");
 }
 
 #[test]
 fn errors_are_documents_too() {
-    let folder = tempfile::tempdir().unwrap();
-    for arguments in [&["predict", "x.jpg"][..], &["predict"], &["bogus"], &["report", "."]] {
-        let (_, error) = run(folder.path(), arguments);
-        check(&error, &schema("error"), "error");
-        assert!(error["code"].is_string(), "{arguments:?}: {error}");
+    let home = Home::new();
+    for line in ["predict x.jpg", "predict", "bogus", "report ."] {
+        let (_, error) = run(&home, line);
+        check(&error, &schema(&home, "error"), "error");
+        assert!(error["code"].is_string(), "{line}: {error}");
     }
 }

@@ -64,6 +64,21 @@ impl Server {
         serde_json::from_slice(&answer).unwrap()
     }
 
+    /// Reads its files again until something holds.
+    fn reload_until(&self, done: impl Fn() -> bool) {
+        self.signal("HUP");
+        let start = std::time::Instant::now();
+        while !done() {
+            assert!(start.elapsed().as_secs() < 20, "the files were not read again");
+        }
+    }
+
+    /// Reads its files again, of which one is wrong.
+    fn reload_wrong(&self) {
+        self.signal("HUP");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+
     fn signal(&self, name: &str) {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
         assert!(sent.success());
@@ -122,14 +137,9 @@ fn a_configuration_is_read_again_without_losing_anything() {
     let count = || server.classify(&image, &[("class_set", "mine")])["top"].as_array().unwrap().len();
     assert_eq!(count(), 2);
     write("['fish', 'lamp', 'boat']");
-    server.signal("HUP");
-    let start = std::time::Instant::now();
-    while count() != 3 {
-        assert!(start.elapsed().as_secs() < 20, "the file was not read again");
-    }
+    server.reload_until(|| count() == 3);
     write("[]");
-    server.signal("HUP");
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    server.reload_wrong();
     assert_eq!(count(), 3, "a wrong file changed something");
 }
 
@@ -162,22 +172,14 @@ fn keys_are_read_again() {
     let server = Server::start(folder.path(), &["--key-file", "keys"]);
     let status = |key: &str| server.get("/v1/models", &format!("authorization: Bearer {key}\r\n"));
     assert_eq!((status("first-key-0123456789"), status("second-key-012345678")), (200, 401));
-    let reload = |done: &dyn Fn() -> bool| {
-        server.signal("HUP");
-        let start = std::time::Instant::now();
-        while !done() {
-            assert!(start.elapsed().as_secs() < 20, "the keys were not read again");
-        }
-    };
     // Both while clients change over, then the new one alone.
     write("first-key-0123456789\nsecond-key-012345678\n");
-    reload(&|| status("second-key-012345678") == 200);
+    server.reload_until(|| status("second-key-012345678") == 200);
     assert_eq!(status("first-key-0123456789"), 200);
     write("second-key-012345678\n");
-    reload(&|| status("first-key-0123456789") == 401);
+    server.reload_until(|| status("first-key-0123456789") == 401);
     write("short");
-    server.signal("HUP");
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    server.reload_wrong();
     assert_eq!(status("second-key-012345678"), 200, "a wrong file changed something");
 }
 
