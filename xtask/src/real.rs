@@ -5,10 +5,12 @@
 //! `data/imagenet/images/val/WNID/*`; TOWER_DIR is a model directory. Nothing of either belongs into this repository. Features of
 //! all views and runs are kept in a cache folder outside of it: a stopped run is resumed, a second one encodes nothing.
 
+use crate::gradients::dot;
 use anyhow::{Context as _, Result, bail, ensure};
 use flatclip::image::DecodeOptions;
+use flatclip::methods::probability::argmax;
 use flatclip::model::{Features, Precision, Towers};
-use flatclip::prompt::{PromptContent, read_text_features};
+use flatclip::prompt::{PromptContent, logits, read_text_features};
 use flatclip::{Matrix, Model, Progress};
 use flatclip_lab::data::{Dataset, Sample, Source, Split};
 use flatclip_lab::report::Run;
@@ -70,11 +72,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let model = load(Precision::F32)?;
     println!("{}", model.describe());
     let plain = single_views(&model, &photos)?;
-    match arguments.precision.as_str() {
-        "f32" => {}
-        "bf16" => return compare(&plain, &single_views(&load(Precision::Bf16)?, &photos)?, &text, &model),
-        "i16" => return compare(&plain, &single_views(&load(Precision::I16)?, &photos)?, &text, &model),
+    let other = match arguments.precision.as_str() {
+        "f32" => None,
+        "bf16" => Some(Precision::Bf16),
+        "i16" => Some(Precision::I16),
         other => bail!("--precision: expected f32, bf16 or i16, found {other:?}"),
+    };
+    if let Some(precision) = other {
+        return compare(&plain, &single_views(&load(precision)?, &photos)?, &text, &model);
     }
     check_reference(&photos, &plain, &features_of(&folder.join("reference_features.safetensors"))?, &text)?;
     adapters(arguments, &model, &photos)
@@ -115,10 +120,10 @@ fn single_views(model: &Model, photos: &Dataset) -> Result<Matrix> {
 
 /// Features of the plain view against the reference, and zero-shot accuracy.
 fn check_reference(photos: &Dataset, features: &Matrix, reference: &Matrix, text: &Matrix) -> Result<()> {
-    let mut cosines: Vec<f32> = features.iter_rows().zip(reference.iter_rows()).map(|(a, b)| dot(a, b)).collect();
-    cosines.sort_by(f32::total_cmp);
-    let answers = features.iter_rows().map(|row| best(&logits(row, text, 1.0)));
-    let right = answers.zip(&photos.samples).filter(|(answer, photo)| *answer == Some(photo.label)).count();
+    let mut cosines: Vec<f64> = features.iter_rows().zip(reference.iter_rows()).map(|(a, b)| dot(a, b)).collect();
+    cosines.sort_by(f64::total_cmp);
+    let answers = logits(features, text, 1.0);
+    let right = answers.iter_rows().zip(&photos.samples).filter(|(row, photo)| argmax(row) == photo.label).count();
     let (lowest, median, count) = (cosines[0], cosines[cosines.len() / 2], features.rows());
     println!("features against the reference: cosine median {median:.6}, lowest {lowest:.6}");
     println!("zero-shot: {right} of {count} right");
@@ -129,35 +134,18 @@ fn check_reference(photos: &Dataset, features: &Matrix, reference: &Matrix, text
 
 /// Features in another precision against those in f32, on the plain view of every photo.
 fn compare(exact: &Matrix, other: &Matrix, text: &Matrix, model: &Model) -> Result<()> {
-    let (mut distances, mut changed, mut moved) = (Vec::new(), Vec::new(), 0.0f32);
-    for (photo, (a, b)) in exact.iter_rows().zip(other.iter_rows()).enumerate() {
-        let cosine: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-        distances.push(1.0 - cosine);
-        let (a, b) = (logits(a, text, model.logit_scale()), logits(b, text, model.logit_scale()));
-        moved = a.iter().zip(&b).fold(moved, |moved, (a, b)| moved.max((a - b).abs()));
-        if best(&a) != best(&b) {
-            changed.push(photo);
-        }
-    }
+    let mut distances: Vec<f64> = exact.iter_rows().zip(other.iter_rows()).map(|(a, b)| 1.0 - dot(a, b)).collect();
     distances.sort_by(f64::total_cmp);
     let (median, largest) = (distances[distances.len() / 2], distances[distances.len() - 1]);
+    let [exact, other] = [exact, other].map(|features| logits(features, text, model.logit_scale()));
+    let moved = exact.data().iter().zip(other.data()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let is_changed = |photo: &usize| argmax(exact.row(*photo)) != argmax(other.row(*photo));
+    let changed: Vec<usize> = (0..exact.rows()).filter(is_changed).collect();
     println!("against f32: 1 - cosine median {median:.1e}, largest {largest:.1e}");
     println!("logits moved by at most {moved:.3}; zero-shot answers changed: {} {changed:?}", changed.len());
     ensure!(median <= 1e-4 && largest <= 1e-3, "expected a median of at most 1e-4 and no photo above 1e-3");
     ensure!(changed.len() <= 1, "{} answers changed, expected at most 1", changed.len());
     Ok(())
-}
-
-fn logits(row: &[f32], text: &Matrix, scale: f32) -> Vec<f32> {
-    text.iter_rows().map(|class| scale * dot(row, class)).collect()
-}
-
-fn best(logits: &[f32]) -> Option<usize> {
-    (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b]).then(b.cmp(&a)))
-}
-
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// Accuracy, what became of the answers that changed, and time per photo of every adapter that needs no text tower.
@@ -187,10 +175,12 @@ fn adapters(arguments: &Arguments, model: &Model, photos: &Dataset) -> Result<()
             plain.clone_from(&answers);
         }
         let pairs = || answers.iter().zip(&plain).zip(&photos.samples).map(|((a, b), photo)| (*a, *b, photo.label));
-        let right = pairs().filter(|(now, _, label)| now == label).count();
-        let changed = pairs().filter(|(now, before, _)| now != before).count();
-        let fixed = pairs().filter(|(now, before, label)| now == label && before != label).count();
-        let broken = pairs().filter(|(now, before, label)| now != label && before == label).count();
+        let count_of =
+            |holds: fn(usize, usize, usize) -> bool| pairs().filter(|&(a, b, label)| holds(a, b, label)).count();
+        let right = count_of(|now, _, label| now == label);
+        let changed = count_of(|now, before, _| now != before);
+        let fixed = count_of(|now, before, label| now == label && before != label);
+        let broken = count_of(|now, before, label| now != label && before == label);
         let (share, ms) = (100.0 * right as f64 / count as f64, 1e3 * run.timing.adapt / count as f64);
         let name = &run.summary.method;
         println!("{name:<10} {right:>6} {share:>8.1}% {changed:>8} {fixed:>12} {broken:>12} {ms:>20.2}");
