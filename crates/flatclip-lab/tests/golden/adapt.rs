@@ -51,7 +51,7 @@ fn online(case: &Case) -> Fallible<Report<'_>> {
     let items = || places(banks, size);
     report.close("bank.keys", items().flat_map(|item| item.map_or(vec![0.0; width], |i| i.feature.clone())));
     report.close("bank.prob", items().flat_map(|i| i.map_or(vec![0.0; banks.len()], |i| i.probabilities.clone())));
-    report.close("bank.entropy", items().map(|item| item.map_or(-1.0, |item| item.entropy)));
+    report.close("bank.entropy", items().map(|item| item.map_or(-1.0, |item| item.uncertainty)));
     report.equal("bank.count", banks.iter().map(Vec::len));
     Ok(report)
 }
@@ -64,14 +64,14 @@ fn classifier(report: &mut Report<'_>, means: &Matrix, found: &Discriminant) {
 
 fn transductive(case: &Case) -> Fallible<Report<'_>> {
     let task = feature_task(case)?;
-    let adapter = adapt_set::AdaptSet(adapt_set::Config {
+    let adapter = adapt_set::AdaptSet {
         fraction: case.number("view_fraction")?,
         alpha: case.number("alpha")?,
         scale: case.number("scale")?,
         bank: case.count("bank_size")?,
         compat: true,
-        ..adapt_set::Config::default()
-    });
+        ..adapt_set::AdaptSet::default()
+    };
     let images = stream(case)?;
     let sets: Vec<ViewSet<'_>> = images.iter().map(|views| ViewSet::new("case", views)).collect();
     let found = adapter.explain(&task, &sets);

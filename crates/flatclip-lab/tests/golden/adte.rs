@@ -4,16 +4,16 @@ use super::case::{Case, Fallible, Report};
 use super::inputs::{feature_task, places, stream};
 use flatclip::methods::adapters::adte::{self, Adte};
 use flatclip::methods::adapters::adte_stream::{self, AdteStream};
-use flatclip::methods::adapters::zero::{self, Zero};
+use flatclip::methods::adapters::zero::Zero;
 use flatclip::methods::aggregate::Vote;
 use flatclip::methods::probability::argmax;
 use flatclip::methods::select::{Score, ViewLogits};
 use flatclip::methods::{Adapter as _, BatchAdapter as _, Decision, OnlineAdapter as _, Task, ViewSet};
 use flatclip_tensor::Matrix;
 
-fn config(case: &Case) -> Fallible<adte::Config> {
+fn config(case: &Case) -> Fallible<Adte> {
     let range = |index: usize| case.hyper("q_range")[index].as_f64().ok_or("no q_range");
-    Ok(adte::Config {
+    Ok(Adte {
         fraction: case.number("gamma")?,
         slots: case.count("memory_size")?,
         gap: case.number("gap_threshold")?,
@@ -40,12 +40,12 @@ fn collect(report: &mut Report<'_>, part: &str, answer: &Decision) {
 /// Views selected with one score for all classes.
 fn one_score(task: &Task, images: &[Matrix], fraction: f64, score: Score) -> Fallible<Vec<Decision>> {
     let vote = Vote::MeanProbability;
-    let zero = Zero(zero::Config { fraction, score, vote, ..zero::Config::default() });
+    let zero = Zero { fraction, score, vote, ..Zero::default() };
     images.iter().map(|image| Ok(zero.adapt(task, &ViewSet::new("case", image))?)).collect()
 }
 
 fn online(report: &mut Report<'_>, task: &Task, images: &[Matrix]) -> Fallible<()> {
-    let adte::Config { fraction, slots, gap, low, high, rounds, tolerance, compat } = config(report.case)?;
+    let Adte { fraction, slots, gap, low, high, rounds, tolerance, compat } = config(report.case)?;
     let start = report.case.count("online_start")?;
     let options = adte_stream::Config { fraction, slots, gap, low, high, rounds, tolerance, compat, start, every: 1 };
     let mut adapter = AdteStream::new(options);
@@ -70,7 +70,7 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
     }
 
     let set: Vec<ViewSet<'_>> = images.iter().map(|image| ViewSet::new("case", image)).collect();
-    let adapter = Adte(options.clone());
+    let adapter = options.clone();
     let bank = adapter.bank(&task, &set)?;
     let stored = bank.gaps();
     report.equal("bank_count", stored.iter().map(Vec::len));
@@ -81,8 +81,8 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
         column.iter().enumerate().for_each(|(k, &p)| table[k * classes + class] = p as f32);
     }
     report.close("P", &table);
-    report.close("log_q", &bank.log_frequencies(&options));
-    report.close("class_q", &bank.exponents(&options));
+    report.close("log_q", bank.log_frequencies(&options));
+    report.close("class_q", bank.exponents(&options));
 
     adapter.adapt(&task, &set)?.iter().for_each(|answer| collect(&mut report, "adte", answer));
     for answer in one_score(&task, &images, options.fraction, Score::Entropy)? {

@@ -2,7 +2,7 @@
 
 use super::case::{Case, Fallible, Report};
 use super::inputs::{names, samples, stream, unit};
-use flatclip::methods::adapters::awt::{Awt, Config};
+use flatclip::methods::adapters::awt::Awt;
 use flatclip::methods::bank::TextBank;
 use flatclip::methods::probability::{argmax, logits};
 use flatclip::methods::{Adapter as _, Task, ViewSet};
@@ -17,16 +17,17 @@ fn texts(case: &Case) -> Fallible<Vec<Matrix>> {
 }
 
 pub fn run(case: &Case) -> Fallible<Report<'_>> {
-    let config = Config {
+    let config = Awt {
         image_temperature: case.number("image_temperature")?,
         text_temperature: case.number("text_temperature")?,
         epsilon: case.number("sinkhorn_eps")?,
         compat: true,
-        ..Config::default()
+        ..Awt::default()
     };
-    let (awt, texts, scale) = (Awt(config), texts(case)?, case.number("logit_scale")? as f32);
+    let (awt, texts, scale) = (config, texts(case)?, case.number("logit_scale")? as f32);
     let bank = TextBank::from_prompts(texts[0].clone(), texts[1..].to_vec())?;
-    let task = Task::new(names(texts[0].rows()), texts[0].clone(), scale, 0)?.with_bank(Arc::new(bank));
+    let mut task = Task::new(names(texts[0].rows()), texts[0].clone(), scale, 0)?;
+    task.bank = Some(Arc::new(bank));
     let mut report = Report::of(case);
     for (place, image) in stream(case)?.iter().enumerate() {
         let weighted = awt.weighted(image, &texts.iter().collect::<Vec<_>>(), scale);

@@ -49,7 +49,7 @@ pub(crate) fn zero_shot(case: &Case) -> Fallible<Report<'_>> {
     report.close_to("cosine", logits(&images, &classifier, 1.0).data(), Tolerance::atol(1e-5));
     let scaled = logits(&images, &classifier, clip.logit_scale());
     let best = |row: &[f32]| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0);
-    report.equal("pred", &scaled.iter_rows().map(best).collect::<Vec<_>>());
+    report.equal("pred", scaled.iter_rows().map(best).collect::<Vec<_>>());
     probabilities(case, &clip, &scaled, "out.logits", &mut report)?;
     Ok(report)
 }

@@ -4,7 +4,7 @@ use super::case::{Case, Fallible, Report};
 use super::inputs;
 use super::tpt::steps;
 use flatclip::methods::ViewSet;
-use flatclip::methods::adapters::difftpt::{Config, DiffTpt};
+use flatclip::methods::adapters::difftpt::DiffTpt;
 use flatclip::methods::select::{CosineThenEntropy, ViewLogits};
 use flatclip_tensor::Matrix;
 
@@ -13,7 +13,7 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let task = inputs::context_task(case, &clip)?;
     let features = case.image_features(&clip, "in.views")?;
     let generated = case.image_features(&clip, "in.generated")?;
-    let config = Config {
+    let config = DiffTpt {
         cosine_fraction: case.number("selection_cosine")?,
         entropy_fraction: case.number("selection_selfentro")?,
         steps: case.count("tta_steps")?,
@@ -22,15 +22,15 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
     };
     let filter = CosineThenEntropy { cosine: config.cosine_fraction, entropy: config.entropy_fraction };
     let image = ViewSet { generated: Some(&generated), ..ViewSet::new("case", &features) };
-    let (answer, tuned) = DiffTpt(config).adapt_traced(&task, &image)?;
+    let (answer, tuned) = config.adapt_traced(&task, &image)?;
     let rows = [features.data(), generated.data()].concat();
     let all = Matrix::from_vec(features.rows() + generated.rows(), features.cols(), rows);
     let views = ViewLogits::new(&all, task.text_features(), task.logit_scale);
     let mut report = Report::of(case);
     report.close("logits", views.logits.data());
     report.close("entropy", &answer.explanation.entropies);
-    report.close("cosine", &CosineThenEntropy::cosines(&views));
-    report.equal("selected_cosine", &filter.nearest(&views));
+    report.close("cosine", CosineThenEntropy::cosines(&views));
+    report.equal("selected_cosine", filter.nearest(&views));
     report.equal("selected", &answer.explanation.selected);
     steps(&mut report, &tuned);
     report.close("final_logits", &answer.class_scores);

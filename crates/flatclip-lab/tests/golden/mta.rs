@@ -2,13 +2,13 @@
 
 use super::case::{Case, Fallible, Report, Tolerance};
 use super::inputs::{context_task, matrix, samples};
-use flatclip::methods::adapters::mta::{Config, Mode, find_mode};
+use flatclip::methods::adapters::mta::{Mode, Mta, find_mode};
 use flatclip::methods::probability::logits;
 use flatclip::methods::select::ViewLogits;
 use flatclip_tensor::Matrix;
 
-fn config(case: &Case) -> Fallible<Config> {
-    Ok(Config {
+fn config(case: &Case) -> Fallible<Mta> {
+    Ok(Mta {
         lambda_y: case.number("lambda_y")?,
         lambda_q: case.number("lambda_q")?,
         max_iter: case.count("max_iter")?,

@@ -3,7 +3,7 @@
 use super::case::{Case, Fallible, Report, Tolerance};
 use super::inputs;
 use super::maple::key;
-use flatclip::methods::adapters::promptalign::{Config, PromptAlign};
+use flatclip::methods::adapters::promptalign::PromptAlign;
 use flatclip::methods::maple::MapleParameters;
 use flatclip::methods::statistics::SourceStatistics;
 use flatclip::methods::{Task, TextSide, ViewSet};
@@ -11,8 +11,8 @@ use flatclip::prompt::{Prompt, PromptContent, Provenance};
 use std::sync::Arc;
 
 /// The original, slips included.
-fn config(case: &Case) -> Fallible<Config> {
-    Ok(Config {
+fn config(case: &Case) -> Fallible<PromptAlign> {
+    Ok(PromptAlign {
         fraction: case.number("tpt_threshold")?,
         align_fraction: case.number("align_threshold")?,
         layer_from: case.count("align_layer_from")?,
@@ -23,7 +23,7 @@ fn config(case: &Case) -> Fallible<Config> {
         weight_decay: case.number("weight_decay")?,
         compat_layers: true,
         compat_late_views: true,
-        ..Config::default()
+        ..PromptAlign::default()
     })
 }
 
@@ -47,10 +47,11 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let (pixels, count) = (case.f32("in.views")?, case.shape("in.views")?[0]);
     let features = parameters.image_features(&clip, pixels, count)?;
     let mut task = Task::new(inputs::names(text.rows()), text, clip.logit_scale(), 0)?;
-    task = task.with_clip(Arc::clone(&clip)).with_prompt(Arc::clone(&prompt)).with_statistics(Arc::new(statistics));
+    task = task.with_clip(Arc::clone(&clip));
+    (task.prompt, task.statistics) = (Some(Arc::clone(&prompt)), Some(Arc::new(statistics)));
     task.class_tokens = Some(tokens);
     let image = ViewSet { pixels: Some(pixels), ..ViewSet::new("case", &features) };
-    let (answer, aligned) = PromptAlign(config(case)?).adapt_traced(&task, &image)?;
+    let (answer, aligned) = config(case)?.adapt_traced(&task, &image)?;
 
     let mut report = Report::of(case);
     let logits = case.tolerance("logits", Tolerance { atol: 1e-3, rtol: 1e-4, ..Tolerance::default() });
@@ -63,9 +64,9 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let of = |part: fn(&flatclip::methods::adapters::promptalign::AlignStep) -> f32| {
         steps.iter().map(part).collect::<Vec<_>>()
     };
-    report.close_to("loss", &of(|s| s.loss), loss);
-    report.close_to("loss_entropy", &of(|s| s.entropy), loss);
-    report.close_to("loss_align", &of(|s| s.alignment), loss);
+    report.close_to("loss", of(|s| s.loss), loss);
+    report.close_to("loss_entropy", of(|s| s.entropy), loss);
+    report.close_to("loss_align", of(|s| s.alignment), loss);
     // The gradient in the file is what the parameters held at the end: that of the last step.
     let last = &steps.last().ok_or("no step")?.gradient;
     let gradients = case.tolerance("grads", Tolerance { to_max: 2e-3, ..Tolerance::default() });

@@ -3,7 +3,7 @@
 use super::case::{Case, Fallible, Report};
 use super::inputs;
 use super::tpt::steps;
-use flatclip::methods::adapters::r_tpt::{Config, RTpt, resemblance, weighted_sum, weights};
+use flatclip::methods::adapters::r_tpt::{RTpt, resemblance, weighted_sum, weights};
 use flatclip::methods::probability::{argmax, logits};
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::{Adapter as _, ViewSet};
@@ -12,7 +12,7 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let clip = case.clip()?;
     let task = inputs::context_task(case, &clip)?;
     let features = case.image_features(&clip, "in.views")?;
-    let config = Config {
+    let config = RTpt {
         fraction: case.number("selection_p")?,
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,
@@ -20,9 +20,9 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
         neighbours: case.count("neighbours")?,
         temperature: case.number("temperature")?,
         compat: false,
-        ..Config::default()
+        ..RTpt::default()
     };
-    let adapter = RTpt(config.clone());
+    let adapter = config.clone();
     let views = ViewLogits::new(&features, task.text_features(), task.logit_scale);
     let (tuned, selection) = adapter.tune(&task, &features, &views)?;
     let mut report = Report::of(case);

@@ -2,15 +2,15 @@
 
 use super::case::{Case, Fallible, Report, Tolerance};
 use super::inputs;
-use flatclip::methods::adapters::sar::{Adapted, Base, Config, Outcome, Parameters, Sar};
+use flatclip::methods::adapters::sar::{Adapted, Base, Outcome, Parameters, Sar};
 use flatclip::methods::probability::{entropies, logits};
 use flatclip::model::ImageConfig;
 use flatclip_tensor::Matrix;
 
 /// The original: SGD with momentum, its recovery rule.
-fn config(case: &Case, adapt: Adapted) -> Fallible<Config> {
+fn config(case: &Case, adapt: Adapted) -> Fallible<Sar> {
     let classes = case.count("n_classes")? as f64;
-    Ok(Config {
+    Ok(Sar {
         adapt,
         margin: case.number("margin")? / classes.ln(),
         radius: case.number("rho")?,
@@ -20,7 +20,7 @@ fn config(case: &Case, adapt: Adapted) -> Fallible<Config> {
         momentum: case.number("momentum")?,
         weight_decay: case.number("weight_decay")?,
         recovery: case.number("reset_threshold")?,
-        ..Config::default()
+        ..Sar::default()
     })
 }
 
@@ -31,11 +31,11 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let features = case.image_features(&clip, "in.views")?;
     let scale = task.logit_scale;
     if case.has("out.final.ctx") {
-        let (outcome, text) = Sar(config(case, Adapted::Prompt)?).on_context(&task, &features)?;
+        let (outcome, text) = config(case, Adapted::Prompt)?.on_context(&task, &features)?;
         compare(case, &["ctx".to_owned()], &outcome, &logits(&features.select_rows(&[0]), &text, scale))
     } else if matches!(clip.config().image, ImageConfig::ResNet { .. }) {
         let last_stage = case.has("out.final.visual.layer4.0.bn1.weight");
-        let sar = Sar(Config { last_stage, ..config(case, Adapted::Norms)? });
+        let sar = Sar { last_stage, ..config(case, Adapted::Norms)? };
         let (outcome, all) = sar.on_batch_norms(&task, case.f32("in.views")?, views)?;
         // View 0 was run alone after the adaptation where the case says so: its statistics are then its own.
         let expected = case.f32("out.final_logits")?;
@@ -47,7 +47,7 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
         }
         compare(case, outcome.parameters.names(), &outcome, &last)
     } else {
-        let sar = Sar(config(case, Adapted::Norms)?);
+        let sar = config(case, Adapted::Norms)?;
         let (outcome, first) = sar.on_norms(&task, case.f32("in.views")?, views)?;
         let names = outcome.parameters.names();
         compare(case, &names, &outcome, &logits(&first, task.text_features(), scale))

@@ -2,27 +2,27 @@
 
 use super::case::{Case, Fallible, Report};
 use super::inputs::{feature_task, stream};
-use flatclip::methods::adapters::se::{AlphaRule, Config, Se};
+use flatclip::methods::adapters::se::{AlphaRule, Se};
 use flatclip::methods::adapters::use_prompt;
 use flatclip::methods::probability::{argmax, entropy_of};
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::{Adapter as _, ViewSet};
 
-fn config(case: &Case, rule: AlphaRule) -> Fallible<Config> {
+fn config(case: &Case, rule: AlphaRule) -> Fallible<Se> {
     let fixed = case.hyper("alpha").as_f64();
-    Ok(Config {
+    Ok(Se {
         fraction: case.number("selection_p")?,
         scale: case.number("scale")?,
         alpha_rule: if fixed.is_some() { AlphaRule::Fixed } else { rule },
         alpha: fixed.unwrap_or_default(),
-        ..Config::default()
+        ..Se::default()
     })
 }
 
 pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let (task, images) = (feature_task(case)?, stream(case)?);
-    let se = Se(Config { compat: true, ..config(case, AlphaRule::Square)? });
-    let tuned = Se(config(case, AlphaRule::Linear)?);
+    let se = Se { compat: true, ..config(case, AlphaRule::Square)? };
+    let tuned = config(case, AlphaRule::Linear)?;
     let mut report = Report::of(case);
     for image in &images {
         let set = ViewSet::new("case", image);

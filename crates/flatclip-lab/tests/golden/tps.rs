@@ -2,19 +2,19 @@
 
 use super::case::{Case, Fallible, Report, Tolerance};
 use super::inputs::{feature_task, stream};
-use flatclip::methods::adapters::tps::{Config, Tps};
+use flatclip::methods::adapters::tps::Tps;
 use flatclip::methods::{Adapter as _, ViewSet};
 
 pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let task = feature_task(case)?;
-    let tps = Tps(Config {
+    let tps = Tps {
         fraction: case.number("selection_p")?,
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,
         weight_decay: case.number("weight_decay")?,
         shared: case.hyper("per_label").as_bool() == Some(false),
-        ..Config::default()
-    });
+        ..Tps::default()
+    };
     let mut report = Report::of(case);
     for views in stream(case)? {
         let (text, steps) = tps.shifted(&task, &views);

@@ -3,21 +3,21 @@
 use super::case::{Case, Fallible, Report, Tolerance};
 use super::inputs;
 use flatclip::methods::ViewSet;
-use flatclip::methods::adapters::tpt::{CocoopFeature, Config, Tpt, cocoop_context};
+use flatclip::methods::adapters::tpt::{CocoopFeature, Tpt, cocoop_context};
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::update::Tuned;
 use flatclip::model::Features;
 use flatclip::prompt::{Prompt, PromptContent, Provenance};
 use std::sync::Arc;
 
-fn config(case: &Case) -> Fallible<Config> {
-    Ok(Config {
+fn config(case: &Case) -> Fallible<Tpt> {
+    Ok(Tpt {
         fraction: case.number("selection_p")?,
         steps: case.count("tta_steps")?,
         lr: case.number("lr")?,
         weight_decay: case.number("weight_decay")?,
         cocoop_feature: CocoopFeature::Raw,
-        ..Config::default()
+        ..Tpt::default()
     })
 }
 
@@ -35,14 +35,14 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let prompt = case.has("in.meta_net.linear1.weight").then(|| cocoop_prompt(case)).transpose()?.map(Arc::new);
     let mut report = Report::of(case);
     if let Some(prompt) = &prompt {
-        task = task.with_prompt(Arc::clone(prompt));
+        task.prompt = Some(Arc::clone(prompt));
         if let PromptContent::CoCoOp { context, meta, .. } = &prompt.content {
             let raw: Vec<f32> = features.row(0).iter().map(|x| x * norms[0]).collect();
             let start = cocoop_context(context, meta, &raw);
             report.close_to("ctx_generated", &start.data, Tolerance::atol(1e-5));
         }
     }
-    let (answer, tuned) = Tpt(config(case)?).adapt_traced(&task, &image)?;
+    let (answer, tuned) = config(case)?.adapt_traced(&task, &image)?;
     let first = &tuned.steps.first().ok_or("no step")?.text_features;
     let before = ViewLogits::new(&features, first, task.logit_scale);
     report.close_or("logits", before.logits.data(), Tolerance::atol(1e-3));

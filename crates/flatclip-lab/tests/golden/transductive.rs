@@ -30,15 +30,15 @@ fn fits(
 
 pub fn stata(case: &Case) -> Fallible<Report<'_>> {
     let task = feature_task(case)?;
-    let adapter = stata::StatA(stata::Config {
+    let adapter = stata::StatA {
         text_weight: case.number("lambda_y_hat")?,
         graph_weight: case.number("lambda_laplacian")?,
         neighbours: case.count("n_neighbors")?,
         rounds: case.count("max_iter")?,
         alpha: case.number("alpha")?,
         soft_counts: case.hyper("soft_beta").as_bool().unwrap_or(false),
-        ..stata::Config::default()
-    });
+        ..stata::StatA::default()
+    };
     let mut report = Report::of(case);
     for fit in fits(&mut report, task.class_count(), |images| adapter.fit(&task, images))? {
         report.real("cov", fit.variances.data());
@@ -49,13 +49,13 @@ pub fn stata(case: &Case) -> Fallible<Report<'_>> {
 
 pub fn transclip(case: &Case) -> Fallible<Report<'_>> {
     let task = feature_task(case)?;
-    let adapter = transclip::TransClip(transclip::Config {
+    let adapter = transclip::TransClip {
         text_weight: case.number("lambda_y_hat")?,
         graph_weight: case.number("lambda_laplacian")?,
         neighbours: case.count("n_neighbors")?,
         rounds: case.count("max_iter")?,
-        ..transclip::Config::default()
-    });
+        ..transclip::TransClip::default()
+    };
     let mut report = Report::of(case);
     for fit in fits(&mut report, task.class_count(), |images| adapter.fit(&task, images))? {
         report.real("sigma", fit.variances.data());

@@ -2,7 +2,7 @@
 
 use super::case::{Case, Fallible, Report};
 use super::inputs::{feature_task, stream};
-use flatclip::methods::adapters::vte::{Config, Vte};
+use flatclip::methods::adapters::vte::Vte;
 use flatclip::methods::probability::mean_row;
 use flatclip::methods::select::ViewLogits;
 use flatclip::methods::{Adapter as _, ViewSet};
@@ -13,7 +13,7 @@ pub fn run(case: &Case) -> Fallible<Report<'_>> {
     let fraction = case.number("selection_p")?;
     let mut report = Report::of(case);
     let answer = |views: &Matrix, unit_mean: bool| {
-        Vte(Config { fraction, unit_mean, ..Config::default() }).adapt(&task, &ViewSet::new("case", views))
+        Vte { fraction, unit_mean, ..Vte::default() }.adapt(&task, &ViewSet::new("case", views))
     };
     for views in &stream(case)? {
         let plain = answer(views, false)?;

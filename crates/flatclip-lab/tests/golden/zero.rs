@@ -43,7 +43,7 @@ pub fn pixels(case: &Case) -> Fallible<Report<'_>> {
     report.close_to("text_features", text.data(), Tolerance::atol(1e-5));
     report.close_to("entropy", &answer.explanation.entropies, Tolerance::atol(1e-3));
     report.equal("selected", &answer.explanation.selected);
-    report.equal("sorted", &ranking(&answer.explanation.scores));
+    report.equal("sorted", ranking(&answer.explanation.scores));
     report.close_or("p_bar", &answer.class_scores, Tolerance::atol(1e-3));
     report.equal("pred", [answer.prediction]);
     Ok(report)
