@@ -144,5 +144,5 @@ def test_damaged_archives_and_contradictions(tmp_path: Path) -> None:
     features = flatclip.import_features(tmp_path / "mine.npz", cache=tmp_path, replace=True, progress=False)
     with pytest.raises(flatclip.errors.MethodError, match="tower"):
         flatclip.evaluate(features, method="tpt", out=tmp_path / "tpt", progress=False)
-    with pytest.raises(TypeError, match="leave it out"):
+    with pytest.raises(TypeError, match="omit it"):
         flatclip.evaluate(features, "pocket:photo", "zero", out=tmp_path / "x")
