@@ -36,7 +36,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, Option<u64>);
 /// The server and the retry settings.
 #[derive(Clone)]
 pub struct Hub {
-    /// Address without a trailing slash, e.g. [`HUB`] or a mirror.
+    /// Address without a trailing slash, e.g. `HUB` or a mirror.
     pub endpoint: String,
     /// Number of retries after temporary errors.
     pub retries: u32,
